@@ -1,0 +1,1 @@
+"""Providers that ship with tutti-side; importing this package imports none of them."""

@@ -1,0 +1,1 @@
+"""Ask a working agent a question without stopping its turn."""
