@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""A JSON-RPC peer that knows nothing of Sides or Codex."""
