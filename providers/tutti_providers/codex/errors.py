@@ -1,0 +1,99 @@
+"""What can go wrong with Codex before a session stands: the binary, its start, its first answer, its version."""
+
+from tutti_side.errors import TuttiSideError
+
+__all__ = [
+    "BinaryNotFoundError",
+    "BinaryUnusableError",
+    "CodexError",
+    "HandshakeError",
+    "StartFailedError",
+    "UnsupportedVersionError",
+]
+
+HOW_TO_GET_ONE = "`pip install 'tutti-side[codex]'` brings a proven one"
+"""What every sentence about a missing or wrong binary ends with."""
+
+
+class CodexError(TuttiSideError):
+    """Every error of the Codex provider."""
+
+    exit_code = 1
+    """What a command line program ends with when this error ends it."""
+
+
+class BinaryNotFoundError(CodexError):
+    """There is no Codex binary in any of the four places where one is looked for.
+
+    Attributes:
+      searched: one sentence part a place, in the order of the search.
+    """
+
+    exit_code = 3
+
+    def __init__(self, searched: tuple[str, ...]) -> None:
+        super().__init__(f"no Codex binary found: {', '.join(searched)}; {HOW_TO_GET_ONE}")
+        self.searched = searched
+
+
+class BinaryUnusableError(CodexError):
+    """A path was named outright, and it is no program that can be run. No other place is tried then.
+
+    Attributes:
+      path: what was named.
+      origin: by whom: ``argument`` or ``CODEX_BIN``.
+      problem: what is wrong with it.
+    """
+
+    exit_code = 3
+
+    def __init__(self, path: str, origin: str, problem: str) -> None:
+        named = "the given path" if origin == "argument" else origin
+        super().__init__(f"{named} names {path} as the Codex binary, but it {problem}; {HOW_TO_GET_ONE}")
+        self.path = path
+        self.origin = origin
+        self.problem = problem
+
+
+class StartFailedError(CodexError):
+    """The process ended, or its pipe broke, before it answered `initialize`.
+
+    Attributes:
+      status: its exit status (negative: the signal); None when unknown.
+      startup_output: its last stderr lines, where alone Codex says why. They can hold text of the model: print them to
+        the person who started it, never put them in a log or a message.
+    """
+
+    def __init__(self, status: int | None, startup_output: tuple[str, ...] = ()) -> None:
+        known = "" if status is None else f" with exit status {status}"
+        super().__init__(f"Codex ended{known} before it answered `initialize`; its last lines on stderr say why")
+        self.status = status
+        self.startup_output = startup_output
+
+
+class HandshakeError(CodexError):
+    """Something runs, but it does not answer `initialize` as a Codex app-server does.
+
+    Attributes:
+      problem: what was wrong with the answer, or that none came.
+    """
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"this is no Codex app-server that we can talk to: {problem}")
+        self.problem = problem
+
+
+class UnsupportedVersionError(CodexError):
+    """This version of Codex is not on the list of proven ones, so nothing is asked of it.
+
+    Attributes:
+      version: as it says itself; None when that could not be read.
+      reason: why it is not supported.
+    """
+
+    exit_code = 4
+
+    def __init__(self, version: str | None, reason: str) -> None:
+        super().__init__(f"{reason}; {HOW_TO_GET_ONE}")
+        self.version = version
+        self.reason = reason
