@@ -39,7 +39,7 @@ WHEEL_MODULE = "codex_cli_bin"
 """The module of the wheel that carries the binary, ``openai-codex-cli-bin``."""
 
 HANDSHAKE_DEADLINE_S = 20
-"""How long ``initialize`` may take. Real ones: 0.06 to 0.1 s, the first after an install 0.5 s; a busy machine, a few."""
+"""How long ``initialize`` may take. Real ones: 0.06 to 0.1 s, the first after an install 0.5 s; busy: a few."""
 
 Origin = Literal["argument", "CODEX_BIN", "wheel", "PATH"]
 """Where a binary was found, in the order of the search."""

@@ -1,8 +1,8 @@
 """Which versions of Codex are proven, and what each of them does. Pure.
 
 A version counts as supported only when it stands in `PROVEN`, letter by letter: an old one silently writes a durable
-file for an ephemeral fork, and a newer one may have changed anything. Pre-releases and development builds are versions of
-their own.
+file for an ephemeral fork, and a newer one may have changed anything. Pre-releases and development builds are versions
+of their own.
 
 To add one: install its binary, run the tests marked ``codex`` against it (``CODEX_BIN`` names it) until all pass, write
 down its facts, and pin the wheel in ``pyproject.toml`` if it is to be the one that is shipped.
@@ -17,11 +17,11 @@ from tutti_side.contract.capabilities import SideCapabilities
 
 __all__ = ["PROVEN", "Attestation", "VersionFacts", "attest"]
 
-SUFFIX_CHARS_MAX = 64
-"""How much may follow the three numbers of a version that we read, and so repeat; real ones have up to 15 characters."""
+_VERSION = re.compile(r"(\d{1,6}\.\d{1,6}\.\d{1,6}(?:[A-Za-z.+-][0-9A-Za-z.+-]{0,63})?) \(", re.ASCII)
+"""What follows our client name and a slash in a user agent: ``0.163.0 (Debian 12.0.0; x86_64) …``.
 
-_VERSION = re.compile(rf"(\d+\.\d+\.\d+[0-9A-Za-z.+-]{{0,{SUFFIX_CHARS_MAX}}}) \(", re.ASCII)
-"""What follows our client name and a slash in a user agent: ``0.163.0 (Debian 12.0.0; x86_64) …``."""
+Bounded, and no character in it that a terminal would act on, because what it reads is shown.
+"""
 
 
 class VersionFacts(msgspec.Struct, frozen=True, kw_only=True):
