@@ -1,1 +1,59 @@
-"""Placeholder."""
+"""Live sessions and Sides.
+
+Read the pure files first: `_side_state` (lifecycle table), `_gate` (before the commit), `_turns` (whose text is whose).
+`_scope` is where an adapter's events arrive; `event_hub` is where subscribers are; `_side_scope` is one Side's task;
+`controller` decides who may open what and contains failures; `handles` is what a user holds. Nothing here knows a
+provider, a store or a wire.
+"""
+
+from tutti_side.runtime.controller import (
+    HOST_STOP_S,
+    ControllerStatistics,
+    HostStoppedError,
+    RuntimeController,
+    open_controller,
+)
+from tutti_side.runtime.errors import (
+    OpenFailedError,
+    SessionBusyError,
+    SessionExpiredError,
+    SideBusyError,
+    SideConflictError,
+    SideError,
+    SideExpiredError,
+    SideInProgressError,
+    SideUnsupportedError,
+    SubscriptionInUseError,
+    TurnCanceledError,
+    TurnFailedError,
+)
+from tutti_side.runtime.event_hub import QUEUE_BYTES_MAX, QUEUE_EVENTS_MAX, Subscription
+from tutti_side.runtime.handles import Answer, SessionHandle, SideHandle, TurnHandle, TurnResult
+
+__all__ = [
+    "HOST_STOP_S",
+    "QUEUE_BYTES_MAX",
+    "QUEUE_EVENTS_MAX",
+    "Answer",
+    "ControllerStatistics",
+    "HostStoppedError",
+    "OpenFailedError",
+    "RuntimeController",
+    "SessionBusyError",
+    "SessionExpiredError",
+    "SessionHandle",
+    "SideBusyError",
+    "SideConflictError",
+    "SideError",
+    "SideExpiredError",
+    "SideHandle",
+    "SideInProgressError",
+    "SideUnsupportedError",
+    "Subscription",
+    "SubscriptionInUseError",
+    "TurnCanceledError",
+    "TurnFailedError",
+    "TurnHandle",
+    "TurnResult",
+    "open_controller",
+]

@@ -1,0 +1,130 @@
+"""Events a provider emits, and the numbered batches in which they reach a subscriber. Pure.
+
+Adapters emit events without a number; the scope numbers them and publishes one `EventBatch` per delivery. Each kind
+here has a producer. `Gap` and the session's first and last events come from the runtime itself.
+"""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from tutti_side.contract.ids import TurnId
+
+__all__ = [
+    "ADAPTER_EVENTS",
+    "EndReason",
+    "Event",
+    "EventBatch",
+    "Gap",
+    "MessageDelta",
+    "MessageUpdated",
+    "SessionClosed",
+    "SessionExpired",
+    "SessionStarted",
+    "TurnCanceled",
+    "TurnCompleted",
+    "TurnFailed",
+    "TurnStarted",
+]
+
+EndReason = Literal["closed", "lost", "overflow", "source_deleted", "host_stopped"]
+"""Why a session or Side came to its end; the reasons of `SideExpiredError`."""
+
+
+class _Event(msgspec.Struct, frozen=True, gc=False, tag_field="type"):
+    """Base of all events; without garbage-collector tracking, since none can hold a cycle."""
+
+
+class SessionStarted(_Event, frozen=True, gc=False, tag="session.started"):
+    """The session or Side is open. Always the first event, sequence 1."""
+
+    provider_session_id: str
+
+
+class SessionExpired(_Event, frozen=True, gc=False, tag="session.expired"):
+    """The end of a session or Side that nobody closed. Nothing follows."""
+
+    reason: EndReason
+
+
+class SessionClosed(_Event, frozen=True, gc=False, tag="session.closed"):
+    """The end of a session or Side that was closed on request. Nothing follows."""
+
+
+class TurnStarted(_Event, frozen=True, gc=False, tag="turn.started"):
+    """A turn began."""
+
+    turn_id: TurnId
+
+
+class TurnCompleted(_Event, frozen=True, gc=False, tag="turn.completed"):
+    """A turn ended well. One of completed, failed and canceled comes exactly once for each turn."""
+
+    turn_id: TurnId
+
+
+class TurnFailed(_Event, frozen=True, gc=False, tag="turn.failed"):
+    """A turn failed."""
+
+    turn_id: TurnId
+    message: str
+    """The provider's own words, for the user who asked; not for logs."""
+
+
+class TurnCanceled(_Event, frozen=True, gc=False, tag="turn.canceled"):
+    """A turn was interrupted."""
+
+    turn_id: TurnId
+
+
+class MessageDelta(_Event, frozen=True, gc=False, tag="message.delta"):
+    """A piece of an agent's message, in order within its item."""
+
+    turn_id: TurnId
+    item_id: str
+    text: str
+
+
+class MessageUpdated(_Event, frozen=True, gc=False, tag="message.updated"):
+    """The whole text of a message, once it is complete; it replaces what the deltas made."""
+
+    turn_id: TurnId
+    item_id: str
+    text: str
+
+
+class Gap(_Event, frozen=True, gc=False, tag="gap"):
+    """This subscriber missed the events numbered `first` to `last` and was cut off; nobody else was."""
+
+    first: int
+    last: int
+
+
+Event = (
+    SessionStarted
+    | SessionExpired
+    | SessionClosed
+    | TurnStarted
+    | TurnCompleted
+    | TurnFailed
+    | TurnCanceled
+    | MessageDelta
+    | MessageUpdated
+    | Gap
+)
+
+ADAPTER_EVENTS = (TurnStarted, TurnCompleted, TurnFailed, TurnCanceled, MessageDelta, MessageUpdated)
+"""The kinds that an adapter may emit; the runtime makes the others."""
+
+
+class EventBatch(msgspec.Struct, frozen=True):
+    """Consecutive events of one session or Side, as published at once; shared by its subscribers."""
+
+    first_sequence: int
+    """Number of the first event; the others follow without a gap. Counted from 1 for each session and Side."""
+    events: tuple[Event, ...]
+
+    def numbered(self) -> Iterator[tuple[int, Event]]:
+        """Yield each event with its sequence number."""
+        return enumerate(self.events, self.first_sequence)

@@ -1,0 +1,191 @@
+"""One Side: one task with one nursery's worth of life, from reservation to close.
+
+`SideScope.run` is started in the controller's nursery and never raises: whatever goes wrong inside ends this Side only.
+It takes the lifecycle locks itself, so an opener that gives up leaves nothing half held. The opener and everyone who
+joined wait for `settled`; a closer waits for `gone`.
+"""
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from tutti_side.contract import (
+    Adapter,
+    CanonicalRef,
+    EndReason,
+    OpenSide,
+    RequestId,
+    SideBinding,
+    SideConversationAdapter,
+    SideRef,
+)
+from tutti_side.errors import TuttiSideError
+from tutti_side.runtime._scope import EventScope
+from tutti_side.runtime._side_state import SideLifecycle
+from tutti_side.runtime.errors import OpenFailedError, SideError, SideExpiredError, SideUnsupportedError
+from tutti_side.runtime.event_hub import Subscription
+
+if TYPE_CHECKING:
+    from tutti_side.runtime.controller import RuntimeController
+
+__all__ = ["CLOSE_BOUND_S", "RELEASE_BOUND_S", "SideScope"]
+
+CLOSE_BOUND_S = 15.0
+"""A close may take so long at the provider (decline, interrupt, wait for the turn's end, clean, unsubscribe); after
+that the adapter's close is cancelled, which hands the rest to the provider's own nursery."""
+
+RELEASE_BOUND_S = 30.0
+"""A Side whose open failed stays ``draining`` so long at most, waiting for the provider's late answer."""
+
+
+class SideScope:
+    """A Side from its reservation on; made by the controller only."""
+
+    def __init__(
+        self, controller: "RuntimeController", adapter: Adapter, request: OpenSide, request_id: RequestId
+    ) -> None:
+        self.ref: SideRef = request.side
+        self.source: CanonicalRef = request.source
+        self.request_id = request_id
+        self.adapter = adapter
+        self.events = EventScope(ends_when_all_lag=True, on_end=self._on_end)
+        self.lifecycle = SideLifecycle()
+        self.settled = trio.Event()
+        self.gone = trio.Event()
+        self.openers = 0
+        self.error: SideError | None = None
+        self.binding: SideBinding | None = None
+        self._controller = controller
+        self._request = request
+        self._subscriptions: list[Subscription] = []
+        self._opening = trio.CancelScope()
+        self._stop = trio.Event()
+        self._end_reason: EndReason = "closed"
+
+    def __repr__(self) -> str:
+        return f"<SideScope {self.ref.side} {self.lifecycle.state}>"
+
+    # What others may do to it; all synchronous and idempotent.
+
+    def want_events(self, subscription: Subscription) -> None:
+        """Attach a subscription at the commit, so that it sees sequence 1."""
+        self._subscriptions.append(subscription)
+
+    def abort(self, reason: str) -> None:
+        """Cancel the open, if it is not committed yet."""
+        self._opening.cancel(reason=reason)
+
+    def request_close(self, reason: EndReason = "closed") -> None:
+        """Ask for the close, in whatever state; an open that runs is cancelled."""
+        if not self._stop.is_set():
+            self._end_reason = reason
+            self._stop.set()
+            self.abort(f"closing the Side: {reason}")
+
+    def expired(self) -> SideExpiredError:
+        """Return the error for an operation that comes too late."""
+        return SideExpiredError(self.ref.side, self.events.ended or self._end_reason)
+
+    def _on_end(self, reason: EndReason) -> None:
+        """Follow the scope's own end: the provider lost it, or nobody kept up with it."""
+        self.request_close(reason)
+
+    # The task.
+
+    async def run(self) -> None:
+        """Live: open, wait for the wish to close, close. Never raises but `trio.Cancelled`."""
+        try:
+            with self._opening:
+                await self._open()
+            if self.lifecycle.state == "open":
+                await self._stop.wait()
+        finally:
+            # The controller's deadline caps this when the host stops; see `close_deadline`.
+            with trio.CancelScope(shield=True, deadline=self._controller.close_deadline(CLOSE_BOUND_S)):
+                await self._close()
+            self._finish()
+
+    async def _open(self) -> None:
+        """Open under the locks and commit; a failure is kept in `error`."""
+        try:
+            async with self._controller.locks.hold(self.source, self.ref):
+                if self._stop.is_set():
+                    return
+                self._controller.require_open_source(self.ref, self.source)
+                self.lifecycle.step("start")
+                binding = await self._open_at_provider()
+                self._commit(binding)
+        except SideError as error:
+            self.error = error
+        except Exception as error:
+            # Our errors say what went wrong without content; of any other only the type is safe to show.
+            problem = str(error) if isinstance(error, TuttiSideError) else f"{type(error).__name__} in the adapter"
+            self.error = OpenFailedError(self.ref.side, "provider", problem)
+            self.error.__cause__ = error
+
+    async def _open_at_provider(self) -> SideBinding:
+        adapter = self.adapter
+        side = self.ref.side
+        if not isinstance(adapter, SideConversationAdapter):
+            raise SideUnsupportedError(side, f"provider {adapter.name} offers no Sides")
+        promised = await adapter.side_capabilities(self.source)
+        if not promised:
+            missing = ", ".join(promised.missing())
+            raise SideUnsupportedError(side, f"{promised.reason or 'not attested'} (missing: {missing})")
+        self.binding = binding = await adapter.open_side(self._request, self.events)
+        seen = binding.capabilities
+        if not seen:
+            raise OpenFailedError(side, "result", f"the provider's result lacks {', '.join(seen.missing())}")
+        if self._controller.is_foreign(self, binding):
+            self.binding = None  # whatever that is, it is not ours to close
+            raise OpenFailedError(side, "result", "the provider returned an identity that is not a new branch")
+        return binding
+
+    def _commit(self, binding: SideBinding) -> None:
+        """One synchronous block: attach, publish, drain, open the gate, register."""
+        if self.events.ended is not None:
+            raise OpenFailedError(self.ref.side, "provider", f"it ended while it was opening ({self.events.ended})")
+        self.lifecycle.step("commit")
+        self.events.commit(binding.provider_session_id, self._subscriptions)
+        self.settled.set()
+
+    async def _close(self) -> None:
+        """Release everything at the provider; bounded by the caller."""
+        if self.lifecycle.state == "open":
+            self.lifecycle.step("close")
+            await self._close_at_provider()
+            return
+        self.lifecycle.step("abort")
+        self.events.close(self._end_reason)
+        if self.error is None:
+            self.error = (
+                self.expired() if self._stop.is_set() else OpenFailedError(self.ref.side, "source", "cancelled")
+            )
+        self.settled.set()
+        if self.binding is not None:
+            await self._close_at_provider()
+        elif isinstance(self.adapter, SideConversationAdapter):
+            with trio.move_on_after(RELEASE_BOUND_S):
+                await self.adapter.wait_side_released(self.ref)
+
+    async def _close_at_provider(self) -> None:
+        try:
+            await self.adapter.close(self.ref)
+        except Exception:  # contained: the adapter's nursery keeps what it could not release
+            self._controller.failed_closes += 1
+
+    def _finish(self) -> None:
+        """Be gone: the terminal event, the registry, the waiters; synchronous."""
+        if self.lifecycle.state == "closing":
+            reason = self.events.ended or self._end_reason
+            self.events.close(reason)
+            self.lifecycle.step("end_closed" if reason == "closed" else "end_expired")
+            self._controller.forget_side(self, reason)
+        elif self._stop.is_set():
+            self.lifecycle.step("end_closed")
+            self._controller.forget_side(self, self._end_reason)
+        else:
+            self.lifecycle.step("release")
+            self._controller.forget_side(self, None)
+        self.settled.set()
+        self.gone.set()

@@ -1,0 +1,402 @@
+"""The controller: which sessions and Sides live, who may open and close them, and the nursery that contains them.
+
+Everything that decides is synchronous and happens between two awaits; waiting happens in the Side's own task (see
+`_side_scope`) or in the caller. Locks are always taken in one order (see `_lifecycle_locks`).
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Literal
+
+import msgspec
+import trio
+
+from tutti_side.contract import (
+    SIDE_INSTRUCTIONS,
+    Adapter,
+    CanonicalRef,
+    EndReason,
+    OpenSide,
+    RequestId,
+    ScopeRef,
+    SideBinding,
+    SideCapabilities,
+    SideConversationAdapter,
+    SideRef,
+    StartSession,
+    check_id,
+)
+from tutti_side.errors import TuttiSideError
+from tutti_side.nursery import open_service_nursery
+from tutti_side.runtime._lifecycle_locks import LifecycleLocks
+from tutti_side.runtime._scope import EventScope
+from tutti_side.runtime._side_scope import SideScope
+from tutti_side.runtime.errors import (
+    OpenFailedError,
+    SessionExpiredError,
+    SideConflictError,
+    SideExpiredError,
+    SideInProgressError,
+)
+from tutti_side.runtime.handles import SessionHandle, SideHandle
+
+__all__ = ["HOST_STOP_S", "ControllerStatistics", "RuntimeController", "open_controller"]
+
+HOST_STOP_S = 10.0
+"""One deadline for everything that closes when the host stops; it caps every shield."""
+
+SNAPSHOT_WAIT_S = 20.0
+"""A close of the source waits so long for an open that is taking its snapshot; then it aborts the open."""
+
+ABORT_WAIT_S = 5.0
+"""An opener that is cancelled waits so long for its rollback."""
+
+ENDED_REMEMBERED_MAX = 65_536
+"""Closed and expired ids that are refused for ever; older ones are forgotten, and would be taken for new."""
+
+
+class ControllerStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """What lives in a controller now, and what it counted."""
+
+    sessions: int
+    sides: Mapping[str, int]
+    """Sides by lifecycle state."""
+    locks_in_use: int
+    locks_waiting: int
+    remembered_ends: int
+    failed_closes: int
+    dropped_events: int
+
+
+class SessionScope:
+    """One live canonical session."""
+
+    def __init__(self, ref: CanonicalRef, adapter: Adapter, on_lost: Callable[["SessionScope"], None]) -> None:
+        self.ref = ref
+        self.adapter = adapter
+        self.events = EventScope(ends_when_all_lag=False, on_end=lambda _: on_lost(self))
+        self.provider_session_id = ""
+        self.state: Literal["starting", "open", "closing", "closed"] = "starting"
+        self.ended = trio.Event()
+
+    def expired(self) -> SessionExpiredError:
+        """Return the error for an operation that comes too late."""
+        return SessionExpiredError(self.ref.session, self.events.ended or "closed")
+
+
+class RuntimeController:
+    """Opens, finds and closes live sessions and Sides; made by `open_controller`."""
+
+    def __init__(self, nursery: trio.Nursery, adapters: Mapping[str, Adapter]) -> None:
+        self.locks = LifecycleLocks()
+        self.failed_closes = 0
+        self._nursery = nursery
+        self._adapters = adapters
+        self._sessions: dict[CanonicalRef, SessionScope] = {}
+        self._sides: dict[SideRef, SideScope] = {}
+        self._ended: dict[ScopeRef, EndReason] = {}
+        self._stop_deadline = float("inf")
+        self._dropped_events = 0
+
+    def statistics(self) -> ControllerStatistics:
+        """Return counts, without touching anything."""
+        states: dict[str, int] = {}
+        for side in self._sides.values():
+            states[side.lifecycle.state] = states.get(side.lifecycle.state, 0) + 1
+        return ControllerStatistics(
+            sessions=len(self._sessions),
+            sides=states,
+            locks_in_use=self.locks.in_use,
+            locks_waiting=self.locks.waiting,
+            remembered_ends=len(self._ended),
+            failed_closes=self.failed_closes,
+            dropped_events=self._dropped_events
+            + sum(session.events.dropped_events for session in self._sessions.values())
+            + sum(side.events.dropped_events for side in self._sides.values()),
+        )
+
+    # Canonical sessions
+
+    async def start_session(self, ref: CanonicalRef, provider: str, cwd: str, settings: object) -> SessionHandle:
+        """Start a canonical session at a provider.
+
+        Raises:
+          SessionExpiredError: this id was used before.
+          TuttiSideError: the adapter's own; nothing is left.
+
+        Cancellation: rolled back.
+        """
+        adapter = self._adapters[provider]
+        if ref in self._ended or ref in self._sessions:
+            raise SessionExpiredError(ref.session, self._ended.get(ref, "closed"))
+        self._require_running()
+        session = SessionScope(ref, adapter, self._forget_session)
+        self._sessions[ref] = session
+        try:
+            async with self.locks.hold(ref):
+                request = StartSession(ref=ref, cwd=cwd, settings=settings)
+                binding = await adapter.start(request, session.events)
+                if session.events.ended is not None:
+                    raise session.expired()
+                session.provider_session_id = binding.provider_session_id
+                session.state = "open"
+                session.events.commit(binding.provider_session_id, ())
+        except BaseException:
+            self._sessions.pop(ref, None)
+            session.state = "closed"
+            session.events.close("closed")
+            raise
+        return SessionHandle(self, session)
+
+    async def close_session(self, session: SessionScope) -> None:
+        """Close a canonical session; its Sides live on. Idempotent.
+
+        An open that is branching it goes first, for `SNAPSHOT_WAIT_S` at most; then it is aborted.
+
+        Cancellation: the session is still open, or the provider's nursery finishes the close.
+        """
+        with trio.move_on_after(SNAPSHOT_WAIT_S) as waited:
+            await self._close_session_locked(session)
+        if waited.cancelled_caught:
+            for side in self._sides.values():
+                if side.source == session.ref:
+                    side.abort("its source is closing")
+            await self._close_session_locked(session)
+
+    async def _close_session_locked(self, session: SessionScope) -> None:
+        async with self.locks.hold(session.ref):
+            if session.state != "open":
+                return
+            session.state = "closing"
+            with trio.CancelScope(shield=True, deadline=self.close_deadline(SNAPSHOT_WAIT_S)):
+                try:
+                    await session.adapter.close(session.ref)
+                except Exception:  # contained: the adapter's nursery keeps what it could not release
+                    self.failed_closes += 1
+            session.events.close("closed")
+            self._forget_session(session)
+
+    def _forget_session(self, session: SessionScope) -> None:
+        """Take a session that is over out of the registry: it was closed, or its adapter lost it. Idempotent."""
+        if self._sessions.get(session.ref) is session and session.state != "starting":
+            del self._sessions[session.ref]
+            self._dropped_events += session.events.dropped_events
+            self._remember(session.ref, session.events.ended or "closed")
+            session.state = "closed"
+        session.ended.set()
+
+    # Sides
+
+    async def side_capabilities(self, source: SessionHandle) -> SideCapabilities:
+        """Say what a Side of this source would be.
+
+        Cancellation: harmless.
+        """
+        adapter = source.scope.adapter
+        if source.scope.state != "open" or source.scope.events.ended is not None:
+            return SideCapabilities.unsupported("the source is not open")
+        if not isinstance(adapter, SideConversationAdapter):
+            return SideCapabilities.unsupported(f"provider {adapter.name} offers no Sides")
+        return await adapter.side_capabilities(source.scope.ref)
+
+    async def open_side(
+        self,
+        ref: SideRef,
+        source: CanonicalRef,
+        request_id: RequestId,
+        *,
+        instructions: str = SIDE_INSTRUCTIONS,
+        subscribe: bool = False,
+    ) -> SideHandle:
+        """Open a Side of a live canonical session, join the same open, or return the Side that is open already.
+
+        Args:
+          ref: the Side's identity; fresh for a new Side.
+          source: the session to branch; never a Side.
+          request_id: the same identity and request again is the same Side.
+          instructions: what the Side is told about itself.
+          subscribe: attach a subscription at the commit, so that `SideHandle.events` starts at sequence 1.
+
+        Raises:
+          InvalidIdError: before anything else.
+          SideConflictError: this side id belongs to another source or request, to a canonical session, or the source
+            is itself a Side.
+          SideInProgressError: a failed open of this id is still draining.
+          SideExpiredError: this id was closed or lost.
+          SideUnsupportedError: the provider cannot attest a Side; `reason` names what is missing.
+          OpenFailedError: it failed, and everything was rolled back.
+
+        Cancellation: before the commit the last one to wait rolls everything back, waiting `ABORT_WAIT_S` at most;
+        after it the handle is returned.
+
+        Source: specification, Standard provider contract; architecture §4.
+        """
+        check_id("side id", ref.side)
+        check_id("request id", request_id)
+        check_id("source", source.session)
+        side = self._claim(ref, source, request_id, instructions)
+        subscription = side.events.hub.new_subscription() if subscribe else None
+        if side.lifecycle.state == "open":
+            if subscription is not None:
+                side.events.hub.attach(subscription)
+            return SideHandle(self, side, subscription)
+        if subscription is not None:
+            side.want_events(subscription)
+        await self._wait_settled(side)
+        if not side.events.is_committed:
+            assert side.error is not None
+            raise side.error
+        return SideHandle(self, side, subscription)
+
+    def _claim(self, ref: SideRef, source: CanonicalRef, request_id: RequestId, instructions: str) -> SideScope:
+        """Return the Side under this identity, reserved anew if there is none; synchronous, so it cannot be raced."""
+        side = self._sides.get(ref)
+        if side is not None:
+            if side.source != source or side.request_id != request_id:
+                problem = "belongs to another source or request"
+                raise SideConflictError(ref.side, source.session, request_id, problem)
+            if side.lifecycle.state == "draining":
+                raise SideInProgressError(ref.side, side.lifecycle.state)
+            if side.lifecycle.state == "closing":
+                raise side.expired()
+            return side
+        if ref in self._ended:
+            raise SideExpiredError(ref.side, self._ended[ref])
+        as_session = CanonicalRef(ref.workspace, ref.side)  # type: ignore[arg-type]
+        if as_session in self._sessions or as_session in self._ended:
+            raise SideConflictError(ref.side, source.session, request_id, "is a canonical session's id")
+        as_side = SideRef(source.workspace, source.session)  # type: ignore[arg-type]
+        if as_side in self._sides or as_side in self._ended:
+            raise SideConflictError(ref.side, source.session, request_id, "would branch a Side, which has no history")
+        self._require_running()
+        self.require_open_source(ref, source)
+        request = OpenSide(side=ref, source=source, instructions=instructions)
+        side = self._sides[ref] = SideScope(self, self._sessions[source].adapter, request, request_id)
+        self._nursery.start_soon(side.run, name=f"side:{ref.side}")
+        return side
+
+    async def _wait_settled(self, side: SideScope) -> None:
+        """Wait for the outcome of an open together with everyone else who wants it."""
+        side.openers += 1
+        try:
+            await side.settled.wait()
+        except trio.Cancelled:  # noqa: ASYNC103 - a committed Side is returned; see below
+            if side.openers > 1:
+                raise
+            if not side.settled.is_set():
+                side.abort("nobody waits for it any more")
+                with trio.CancelScope(shield=True, deadline=self.close_deadline(ABORT_WAIT_S)):
+                    await side.gone.wait()
+            if not side.events.is_committed:
+                raise
+            # Committed in the same instant: the caller gets the Side, and its next checkpoint is cancelled.
+        finally:
+            side.openers -= 1
+
+    def require_open_source(self, ref: SideRef, source: CanonicalRef) -> None:
+        """Raise `OpenFailedError` unless the source is a live, open canonical session."""
+        session = self._sessions.get(source)
+        if session is None or session.state != "open" or session.events.ended is not None:
+            raise OpenFailedError(ref.side, "source", f"session {source.session} is not open here")
+
+    def is_foreign(self, side: SideScope, binding: SideBinding) -> bool:
+        """True when what the adapter returned is not a new branch of the source that was asked for."""
+        source = self._sessions.get(side.source)
+        if source is not None and binding.source_provider_session_id != source.provider_session_id:
+            return True
+        known = {session.provider_session_id for session in self._sessions.values()}
+        known.update(
+            other.binding.provider_session_id for other in self._sides.values() if other.binding and other is not side
+        )
+        return binding.provider_session_id in known
+
+    def find_side(self, ref: SideRef) -> SideHandle:
+        """Return a handle of an open Side.
+
+        Raises:
+          SideInProgressError: it is opening or draining.
+          SideExpiredError: it was closed or lost.
+          OpenFailedError: there is no such Side.
+        """
+        side = self._sides.get(ref)
+        if side is None:
+            if ref in self._ended:
+                raise SideExpiredError(ref.side, self._ended[ref])
+            raise OpenFailedError(ref.side, "source", "there is no such Side")
+        if side.lifecycle.state == "closing":
+            raise side.expired()
+        if side.lifecycle.state != "open":
+            raise SideInProgressError(ref.side, side.lifecycle.state)
+        return SideHandle(self, side, None)
+
+    async def close_side(self, ref: SideRef) -> None:
+        """Close a Side, in whatever state it is; an unknown or ended one is closed already.
+
+        Cancellation: the close goes on in the Side's own task.
+        """
+        side = self._sides.get(ref)
+        if side is None:
+            await trio.lowlevel.checkpoint()
+            return
+        side.request_close()
+        await side.gone.wait()
+
+    def forget_side(self, side: SideScope, reason: EndReason | None) -> None:
+        """Take a Side that is gone out of the registry; `reason` is None when it never was, and its id stays free."""
+        self._sides.pop(side.ref, None)
+        self._dropped_events += side.events.dropped_events
+        if reason is not None:
+            self._remember(side.ref, reason)
+
+    # The end
+
+    def close_deadline(self, bound_s: float) -> float:
+        """Return the deadline of a shielded close that starts now: its own bound, or the host's, whichever is first."""
+        return min(trio.current_time() + bound_s, self._stop_deadline)
+
+    async def stop(self) -> None:
+        """Close all Sides in parallel, then all sessions; bounded by `HOST_STOP_S` from the first call on.
+
+        Cancellation: what is left is closed by force with the provider's connection.
+        """
+        if self._stop_deadline == float("inf"):
+            self._stop_deadline = trio.current_time() + HOST_STOP_S
+        with trio.CancelScope(shield=True, deadline=self._stop_deadline):
+            sides = list(self._sides.values())
+            for side in sides:
+                side.request_close("host_stopped")
+            for side in sides:
+                await side.gone.wait()
+            async with trio.open_nursery() as nursery:
+                for session in list(self._sessions.values()):
+                    nursery.start_soon(self._close_session_locked, session)
+
+    def _require_running(self) -> None:
+        if self._stop_deadline != float("inf"):
+            raise HostStoppedError
+
+    def _remember(self, ref: ScopeRef, reason: EndReason) -> None:
+        self._ended[ref] = reason
+        if len(self._ended) > ENDED_REMEMBERED_MAX:
+            del self._ended[next(iter(self._ended))]
+
+
+class HostStoppedError(TuttiSideError):
+    """The host is stopping; nothing new is opened."""
+
+    def __init__(self) -> None:
+        super().__init__("the host is stopping; nothing new can be opened")
+
+
+@asynccontextmanager
+async def open_controller(adapters: Mapping[str, Adapter]) -> AsyncIterator[RuntimeController]:
+    """Open a controller over adapters that outlive it.
+
+    Cancellation: everything in it is closed, by force after `HOST_STOP_S`.
+    """
+    async with open_service_nursery() as nursery:
+        controller = RuntimeController(nursery, adapters)
+        try:
+            yield controller
+        finally:
+            await controller.stop()  # noqa: ASYNC102 - shields itself, with a deadline

@@ -1,0 +1,151 @@
+"""The names of the runtime's errors; each says whose fault it is and carries the ids."""
+
+from tutti_side.contract import EndReason, RequestId, SessionId, SideId, TurnId
+from tutti_side.errors import TuttiSideError
+
+__all__ = [
+    "OpenFailedError",
+    "SessionBusyError",
+    "SessionExpiredError",
+    "SideBusyError",
+    "SideConflictError",
+    "SideError",
+    "SideExpiredError",
+    "SideInProgressError",
+    "SideUnsupportedError",
+    "SubscriptionInUseError",
+    "TurnCanceledError",
+    "TurnFailedError",
+]
+
+
+class SideError(TuttiSideError):
+    """Base of the errors about one Side.
+
+    Attributes:
+      side_id: which Side.
+    """
+
+    def __init__(self, message: str, side_id: SideId) -> None:
+        super().__init__(message)
+        self.side_id = side_id
+
+
+class SideUnsupportedError(SideError):
+    """The provider cannot attest a Side of this source, so none is offered.
+
+    Attributes:
+      reason: what is missing, and why.
+    """
+
+    def __init__(self, side_id: SideId, reason: str) -> None:
+        super().__init__(f"a Side is not supported here: {reason}", side_id)
+        self.reason = reason
+
+
+class SideInProgressError(SideError):
+    """The Side exists but cannot take this operation yet.
+
+    Attributes:
+      state: its lifecycle state, for example ``opening`` or ``draining``.
+    """
+
+    def __init__(self, side_id: SideId, state: str) -> None:
+        super().__init__(f"side {side_id} is {state}; try again when that is over", side_id)
+        self.state = state
+
+
+class SideConflictError(SideError):
+    """This side id belongs to something else.
+
+    Attributes:
+      source: the source that was asked for.
+      request_id: the request that was made.
+    """
+
+    def __init__(self, side_id: SideId, source: SessionId, request_id: RequestId, problem: str) -> None:
+        super().__init__(f"side {side_id} {problem}; use a fresh side id", side_id)
+        self.source = source
+        self.request_id = request_id
+
+
+class SideExpiredError(SideError):
+    """The Side is over and never comes back; open another one.
+
+    Attributes:
+      reason: closed, lost, overflow, source_deleted or host_stopped.
+    """
+
+    def __init__(self, side_id: SideId, reason: EndReason) -> None:
+        super().__init__(f"side {side_id} is over ({reason}); open another one", side_id)
+        self.reason = reason
+
+
+class SideBusyError(SideError):
+    """A turn of this Side is active; wait for it or cancel it."""
+
+    def __init__(self, side_id: SideId) -> None:
+        super().__init__(f"side {side_id} has an active turn; wait for it or cancel it", side_id)
+
+
+class OpenFailedError(SideError):
+    """The Side could not be opened; everything was rolled back, and the same id may be tried again.
+
+    Attributes:
+      phase: where it failed: source, capabilities, provider or result.
+    """
+
+    def __init__(self, side_id: SideId, phase: str, problem: str) -> None:
+        super().__init__(f"side {side_id} could not be opened ({phase}): {problem}", side_id)
+        self.phase = phase
+
+
+class SessionExpiredError(TuttiSideError):
+    """The live canonical session is over.
+
+    Attributes:
+      session_id: which session.
+      reason: closed, lost, overflow or host_stopped.
+    """
+
+    def __init__(self, session_id: SessionId, reason: EndReason) -> None:
+        super().__init__(f"session {session_id} is over ({reason})")
+        self.session_id = session_id
+        self.reason = reason
+
+
+class SessionBusyError(TuttiSideError):
+    """A turn of this canonical session is active; wait for it or cancel it."""
+
+    def __init__(self, session_id: SessionId) -> None:
+        super().__init__(f"session {session_id} has an active turn; wait for it or cancel it")
+        self.session_id = session_id
+
+
+class TurnFailedError(TuttiSideError):
+    """The turn failed.
+
+    Attributes:
+      turn_id: which turn.
+      provider_message: the provider's own words. They can hold model text, so they are not in this error's message.
+    """
+
+    def __init__(self, turn_id: TurnId, provider_message: str) -> None:
+        super().__init__(f"turn {turn_id} failed; `provider_message` has the provider's words")
+        self.turn_id = turn_id
+        self.provider_message = provider_message
+
+
+class TurnCanceledError(TuttiSideError):
+    """The turn was interrupted before it could answer."""
+
+    def __init__(self, turn_id: TurnId) -> None:
+        super().__init__(f"turn {turn_id} was interrupted")
+        self.turn_id = turn_id
+
+
+class SubscriptionInUseError(TuttiSideError):
+    """Two tasks iterate one subscription; each needs its own."""
+
+    def __init__(self) -> None:
+        super().__init__("another task is waiting on this subscription; subscribe once for each task")

@@ -1,0 +1,372 @@
+"""What a user holds: a session, a Side, a turn, an answer."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+import trio
+
+from tutti_side.contract import (
+    SIDE_INSTRUCTIONS,
+    CanonicalRef,
+    Content,
+    EndReason,
+    ExecTurn,
+    ProviderLostError,
+    RequestId,
+    SideId,
+    SideRef,
+    TurnActiveError,
+    TurnId,
+    TurnNotActiveError,
+    check_content,
+    new_id,
+)
+from tutti_side.runtime._turns import TurnRecord, TurnStatus
+from tutti_side.runtime.errors import (
+    SessionBusyError,
+    SideBusyError,
+    TurnCanceledError,
+    TurnFailedError,
+)
+from tutti_side.runtime.event_hub import Subscription
+
+if TYPE_CHECKING:
+    from tutti_side.runtime._side_scope import SideScope
+    from tutti_side.runtime.controller import RuntimeController, SessionScope
+
+__all__ = ["Answer", "SessionHandle", "SideHandle", "TurnHandle", "TurnResult"]
+
+CANCEL_BOUND_S = 5.0
+"""A caller that is cancelled while it asks waits so long for its turn to be interrupted."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the agent said in one turn."""
+
+    text: str
+    """Its last message: what it concludes with."""
+    messages: tuple[str, ...]
+    """All its messages, in order."""
+    turn_id: TurnId
+
+
+class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a turn ended."""
+
+    status: TurnStatus
+    """completed, failed or canceled."""
+    answer: Answer
+    """What was said, also when the turn did not complete."""
+    provider_message: str
+    """The provider's words about a failure; empty otherwise."""
+
+
+class TurnHandle:
+    """One turn of a session or Side."""
+
+    def __init__(self, owner: "_ScopeHandle", record: TurnRecord) -> None:
+        self._owner = owner
+        self._record = record
+
+    @property
+    def id(self) -> TurnId:
+        """The provider's id of the turn."""
+        return self._record.turn_id
+
+    @property
+    def is_active(self) -> bool:
+        """True until the turn's end is known."""
+        return self._record.status == "active"
+
+    @property
+    def answer(self) -> Answer:
+        """What was said so far."""
+        messages = self._record.messages()
+        return Answer(text=messages[-1] if messages else "", messages=messages, turn_id=self._record.turn_id)
+
+    async def wait(self) -> TurnResult:
+        """Wait for the turn's end.
+
+        Raises:
+          SideExpiredError, SessionExpiredError: the Side or session ended first.
+
+        Cancellation: the turn goes on.
+        """
+        await self._record.settled.wait()
+        if self._record.status == "lost":
+            raise self._owner.expired()
+        return TurnResult(status=self._record.status, answer=self.answer, provider_message=self._record.failure)
+
+    async def cancel(self) -> None:
+        """Interrupt this turn, or nothing; returns when the provider has taken the request. Idempotent.
+
+        Raises:
+          SideExpiredError, SessionExpiredError: the Side or session is over.
+
+        Cancellation: may have been sent.
+        """
+        if not self.is_active:
+            await trio.lowlevel.checkpoint()
+            return
+        try:
+            await self._owner.scope.adapter.cancel(self._owner.scope.ref, self.id)
+        except TurnNotActiveError:
+            return  # it ended by itself meanwhile; its terminal event says how
+        except ProviderLostError as error:
+            raise self._owner.expired() from error
+
+
+class _ScopeHandle:
+    """What sessions and Sides have in common: turns and events."""
+
+    controller: "RuntimeController"
+
+    @property
+    def scope(self) -> "SideScope | SessionScope":
+        """What this handle stands for."""
+        raise NotImplementedError
+
+    def expired(self) -> Exception:
+        """Return the error for what comes too late."""
+        return self.scope.expired()
+
+    def _require_open(self) -> None:
+        raise NotImplementedError
+
+    def _busy(self) -> Exception:
+        raise NotImplementedError
+
+    async def send(self, content: str | Sequence[Content], *, client_submit_id: str | None = None) -> TurnHandle:
+        """Start a turn and return its handle.
+
+        Args:
+          content: a text, or content blocks.
+          client_submit_id: correlates, nothing more.
+
+        Raises:
+          InvalidContentError: before anything is sent.
+          SideBusyError, SessionBusyError: a turn is active.
+          SideInProgressError, SideExpiredError, SessionExpiredError: not open.
+          TuttiSideError: the provider's refusal.
+
+        Cancellation: not sent, or interrupted as soon as the provider names the turn.
+        """
+        blocks = check_content(content)
+        self._require_open()
+        turns = self.scope.events.turns
+        if not turns.begin():
+            raise self._busy()
+        try:
+            request = ExecTurn(content=blocks, client_submit_id=client_submit_id)
+            turn_id = await self.scope.adapter.exec(self.scope.ref, request)
+            if self.scope.events.ended is not None:
+                raise self.expired()
+            return TurnHandle(self, turns.bind(turn_id))
+        except TurnActiveError as error:
+            raise self._busy() from error
+        except ProviderLostError as error:
+            raise self.expired() from error
+        finally:
+            turns.end_start()
+
+    async def ask(self, content: str | Sequence[Content], *, client_submit_id: str | None = None) -> Answer:
+        """Send, wait for the end, and return the answer.
+
+        Raises:
+          what `send` raises;
+          TurnFailedError: the turn failed.
+          TurnCanceledError: somebody interrupted it.
+          SideExpiredError, SessionExpiredError: the Side or session ended first.
+
+        Cancellation: the turn is interrupted, waiting `CANCEL_BOUND_S` at most.
+        """
+        turn = await self.send(content, client_submit_id=client_submit_id)
+        try:
+            result = await turn.wait()
+        except trio.Cancelled:
+            with trio.CancelScope(shield=True, deadline=self.controller.close_deadline(CANCEL_BOUND_S)):
+                try:
+                    await turn.cancel()
+                except Exception:  # the Cancelled is what the caller is told; a lost session interrupts by itself
+                    self.controller.failed_closes += 1
+            raise
+        if result.status == "failed":
+            raise TurnFailedError(turn.id, result.provider_message)
+        if result.status == "canceled":
+            raise TurnCanceledError(turn.id)
+        return result.answer
+
+    @property
+    def active_turn(self) -> TurnHandle | None:
+        """The turn that runs now, if any."""
+        record = self.scope.events.turns.active
+        return None if record is None else TurnHandle(self, record)
+
+
+class SideHandle(_ScopeHandle):
+    """A Side: ask it, close it. Several handles may stand for one Side."""
+
+    def __init__(
+        self, controller: "RuntimeController", scope: "SideScope", subscription: Subscription | None = None
+    ) -> None:
+        self.controller = controller
+        self._scope = scope
+        self._subscription = subscription
+
+    @property
+    def scope(self) -> "SideScope":
+        """What this handle stands for."""
+        return self._scope
+
+    def __repr__(self) -> str:
+        return f"<SideHandle {self.id} {self.scope.lifecycle.state}>"
+
+    @property
+    def id(self) -> SideId:
+        """Its id."""
+        return self.scope.ref.side
+
+    @property
+    def is_open(self) -> bool:
+        """True while it takes questions."""
+        return self.scope.lifecycle.state == "open" and self.scope.events.ended is None
+
+    def events(self) -> Subscription:
+        """Return a subscription to its events.
+
+        The first call returns the one attached at the commit (sequence 1), if the open asked for it; any other starts
+        at now.
+
+        Raises:
+          SideExpiredError: it is over.
+        """
+        subscription, self._subscription = self._subscription, None
+        if subscription is None:
+            self._require_open()
+            subscription = self.scope.events.hub.new_subscription()
+            self.scope.events.hub.attach(subscription)
+        return subscription
+
+    async def close(self) -> None:
+        """Close the Side; its source never notices. Idempotent.
+
+        Cancellation: the close goes on in the Side's own task.
+        """
+        if self._subscription is not None:
+            self._subscription.close()
+        self.scope.request_close()
+        await self.scope.gone.wait()
+
+    def _require_open(self) -> None:
+        if not self.is_open:
+            raise self.expired()
+
+    def _busy(self) -> Exception:
+        return SideBusyError(self.id)
+
+
+class SessionHandle(_ScopeHandle):
+    """A live canonical session."""
+
+    def __init__(self, controller: "RuntimeController", scope: "SessionScope") -> None:
+        self.controller = controller
+        self._scope = scope
+
+    @property
+    def scope(self) -> "SessionScope":
+        """What this handle stands for."""
+        return self._scope
+
+    def __repr__(self) -> str:
+        return f"<SessionHandle {self.ref.session} {self.scope.state}>"
+
+    @property
+    def ref(self) -> CanonicalRef:
+        """Its identity."""
+        return self.scope.ref
+
+    @property
+    def provider_session_id(self) -> str:
+        """What the provider calls it."""
+        return self.scope.provider_session_id
+
+    def events(self) -> Subscription:
+        """Return a subscription to its events from now on.
+
+        Raises:
+          SessionExpiredError: it is over.
+        """
+        self._require_open()
+        subscription = self.scope.events.hub.new_subscription()
+        self.scope.events.hub.attach(subscription)
+        return subscription
+
+    async def open_side(
+        self,
+        *,
+        side_id: str | None = None,
+        request_id: str | None = None,
+        instructions: str = SIDE_INSTRUCTIONS,
+        subscribe: bool = False,
+    ) -> SideHandle:
+        """Open a Side that lives until it is closed; see `RuntimeController.open_side`.
+
+        Cancellation: before the commit rolled back, after it the handle is returned.
+        """
+        side = SideRef(self.ref.workspace, SideId(new_id() if side_id is None else side_id))
+        request = RequestId(new_id() if request_id is None else request_id)
+        return await self.controller.open_side(side, self.ref, request, instructions=instructions, subscribe=subscribe)
+
+    @asynccontextmanager
+    async def side(
+        self,
+        *,
+        side_id: str | None = None,
+        request_id: str | None = None,
+        instructions: str = SIDE_INSTRUCTIONS,
+        subscribe: bool = False,
+    ) -> AsyncIterator[SideHandle]:
+        """Open a Side for the block, and close it at its end, however it ends.
+
+        The block's own exception leaves as itself.
+
+        Cancellation: the Side is closed, waiting as long as a close may take at most.
+        """
+        side = await self.open_side(
+            side_id=side_id, request_id=request_id, instructions=instructions, subscribe=subscribe
+        )
+        try:
+            yield side
+        finally:
+            side.scope.request_close()
+            # The Side's own task closes it within its bound; this only waits for it.
+            with trio.CancelScope(shield=True, deadline=self.controller.close_deadline(CLOSE_WAIT_S)):
+                await side.close()
+
+    async def close(self) -> None:
+        """Close the session; its Sides live on. Idempotent.
+
+        Cancellation: still open, or the provider's nursery finishes the close.
+        """
+        await self.controller.close_session(self.scope)
+
+    async def wait_ended(self) -> EndReason:
+        """Wait until the session is over, and return why.
+
+        Cancellation: harmless.
+        """
+        await self.scope.ended.wait()
+        return self.scope.events.ended or "closed"
+
+    def _require_open(self) -> None:
+        if self.scope.state != "open" or self.scope.events.ended is not None:
+            raise self.expired()
+
+    def _busy(self) -> Exception:
+        return SessionBusyError(self.ref.session)
+
+
+CLOSE_WAIT_S = 20.0
+"""Longer than a Side's own close may take, so that it is the Side that gives up first."""
