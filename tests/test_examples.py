@@ -19,12 +19,11 @@ EXAMPLE_DEADLINE_S = 120
 
 def drives_codex(path: pathlib.Path) -> bool:
     """Return whether the example imports the Codex provider."""
-    imported = [
-        node.module or "" if isinstance(node, ast.ImportFrom) else alias.name
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-    ]
+    imported = []
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            base = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            imported += [".".join([*base, alias.name]) for alias in node.names]
     return any(f"{name}.".startswith("tutti_providers.codex.") for name in imported)
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import collections
+import os
 import pathlib
 import shutil
 import subprocess
@@ -102,37 +103,36 @@ SMALL_TREE = {
 }
 
 
+def run_small_tree(folder: pathlib.Path, root: pathlib.Path, source: str, *arguments: str) -> tuple[int, str]:
+    """Run pytest, with our conftest.py and no other plugin, over a tree of one test; return status and output."""
+    tests = folder / "tests"
+    tests.mkdir()
+    shutil.copy(root / "tests" / "conftest.py", tests)
+    (tests / "SPEC.toml").write_text(SMALL_SPEC, "utf-8")
+    (tests / "test_small.py").write_text(source, "utf-8")
+    (folder / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n", "utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return run.returncode, run.stdout
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("case", SMALL_TREE)
 def test_a_full_run_fails_when_a_named_test_did_not_run(tmp_path: pathlib.Path, root: pathlib.Path, case: str) -> None:
     """The watch in conftest.py, over a tree of one test. Source: our choice."""
     source, status, said = SMALL_TREE[case]
-    tests = tmp_path / "tests"
-    tests.mkdir()
-    shutil.copy(root / "tests" / "conftest.py", tests)
-    (tests / "SPEC.toml").write_text(SMALL_SPEC, "utf-8")
-    (tests / "test_small.py").write_text(source, "utf-8")
-    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n", "utf-8")
 
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    returned, output = run_small_tree(tmp_path, root, source)
 
-    assert said in run.stdout
-    assert run.returncode == status
+    assert said in output
+    assert returned == status
 
 
 @pytest.mark.process
 def test_a_part_of_the_run_may_leave_named_tests_out(tmp_path: pathlib.Path, root: pathlib.Path) -> None:
     """The watch in conftest.py. Source: our choice."""
-    tests = tmp_path / "tests"
-    tests.mkdir()
-    shutil.copy(root / "tests" / "conftest.py", tests)
-    (tests / "SPEC.toml").write_text(SMALL_SPEC, "utf-8")
-    (tests / "test_small.py").write_text("def test_other(): pass", "utf-8")
-    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n", "utf-8")
+    returned, output = run_small_tree(tmp_path, root, "def test_other(): pass", "tests/test_small.py")
 
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_small.py"]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-
-    assert run.returncode == 0
-    assert "not collected" not in run.stdout
+    assert returned == 0
+    assert "not collected" not in output
