@@ -1,0 +1,158 @@
+"""Engines for the three databases: how each connects, begins, and says that something went wrong.
+
+Everything that differs between drivers, apart from the spelling of DDL, is here.
+
+SQLite keeps its rollback journal: releases before 3.51.3 can lose a WAL file's pages when two connections write and
+checkpoint at once, and concurrent writers are what a sink is for. Servers run READ COMMITTED: the counter row's lock
+orders the writers, and an older snapshot than that lock would only bring serialization errors.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, TypeVar
+
+from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from .errors import MissingDriverError, SinkInternalError, SinkUnavailableError, SinkUrlError
+
+SQLITE_BUSY_S = 30.0
+"""How long a SQLite connection waits for another one's transaction; a batch of 500 takes tens of milliseconds."""
+
+CONNECT_S = 10
+"""How long a server may take to accept a connection before it counts as unavailable."""
+
+ATTEMPTS_MAX = 5
+"""How often a transaction that the database undid for another one's sake is run in all.
+
+The counter row orders our own writers, so only a foreign transaction can cause that; five in a row is an outage.
+"""
+
+READ_ONLY = {"tutti_read_only": True}
+"""Execution options of a transaction that only reads: on SQLite it then doesn't wait for writers to finish."""
+
+T = TypeVar("T")
+
+_DRIVERS = {"sqlite": "", "mysql": "pymysql", "mariadb": "pymysql", "postgresql": "psycopg"}
+"""Backend → the driver's module; its extra has the same name as the backend."""
+
+_RETRIED_MYSQL = frozenset({1213, 1020})
+"""Deadlock, and "record has changed since last read". A lock wait time-out (1205) has waited enough and is not here."""
+
+_RETRIED_POSTGRESQL = frozenset({"40001", "40P01"})
+"""Serialization failure and deadlock."""
+
+
+def open_engine(database_url: str) -> Engine:
+    """Make an engine; nothing is connected yet.
+
+    Args:
+      database_url: ``sqlite:///path``, ``sqlite://`` (in memory), ``mysql://…`` or ``mariadb://…``, ``postgresql://…``.
+
+    Raises:
+      SinkUrlError: not a URL, or another database.
+      MissingDriverError: naming the extra to install.
+    """
+    url = _checked(database_url)
+    backend = url.get_backend_name()
+    if backend == "sqlite":
+        return _sqlite(url)
+    arguments: dict[str, Any] = {"connect_timeout": CONNECT_S}
+    if backend != "postgresql":
+        arguments["charset"] = "utf8mb4"
+    return create_engine(
+        url, connect_args=arguments, isolation_level="READ COMMITTED", pool_pre_ping=True, hide_parameters=True
+    )
+
+
+def is_retryable(error: DBAPIError) -> bool:
+    """Whether the database undid the transaction for another one's sake, so that the whole of it may run again."""
+    code = error_code(error)
+    return code in _RETRIED_MYSQL or code in _RETRIED_POSTGRESQL
+
+
+def error_code(error: DBAPIError) -> int | str | None:
+    """Return PostgreSQL's SQLSTATE, MySQL's number or SQLite's name of an error; None when the driver gives none."""
+    original = error.orig
+    for name in ("sqlstate", "sqlite_errorname"):
+        if isinstance(code := getattr(original, name, None), str):
+            return code
+    arguments = original.args if original is not None else ()
+    return arguments[0] if arguments and isinstance(arguments[0], int) else None
+
+
+def run_transaction(engine: Engine, work: Callable[[Connection], T]) -> T:
+    """Run work in a transaction, again as a whole when the database undid it for another one's sake.
+
+    Raises:
+      SinkUnavailableError: `ATTEMPTS_MAX` times in a row, or the connection was lost.
+    """
+    with our_errors():
+        for _ in range(ATTEMPTS_MAX - 1):
+            try:
+                with engine.begin() as connection:
+                    return work(connection)
+            except DBAPIError as error:
+                if not is_retryable(error):
+                    raise
+        with engine.begin() as connection:
+            return work(connection)
+
+
+@contextmanager
+def our_errors() -> Iterator[None]:
+    """Turn the drivers' errors into this package's. Codes only: a driver's text may quote a statement."""
+    try:
+        yield
+    except PoolTimeoutError as error:
+        raise SinkUnavailableError("every connection to the database is in use") from error
+    except DBAPIError as error:
+        words = f"the database answered {type(error).__name__} (code {error_code(error)})"
+        if error.connection_invalidated or isinstance(error, OperationalError | InterfaceError):
+            raise SinkUnavailableError(f"{words}: send the same batch again") from error
+        raise SinkInternalError(f"{words}: please report it") from error
+
+
+def _checked(database_url: str) -> URL:
+    try:
+        url = make_url(database_url)
+    except ArgumentError:
+        raise SinkUrlError("not a database URL (expected something like sqlite:///sink.sqlite)") from None
+    backend = url.get_backend_name()
+    if backend not in _DRIVERS:
+        raise SinkUrlError(f"{backend!r} is not one of {', '.join(sorted(_DRIVERS))}")
+    module = _DRIVERS[backend]
+    if not module:
+        return url
+    if "+" in url.drivername and url.drivername != f"{backend}+{module}":
+        raise SinkUrlError(f"{url.drivername!r}: the driver of {backend} here is {module}")
+    try:
+        import_module(module)
+    except ImportError as error:
+        raise MissingDriverError(module, "postgresql" if backend == "postgresql" else "mysql") from error
+    return url.set(drivername=f"{backend}+{module}")
+
+
+def _sqlite(url: URL) -> Engine:
+    in_memory = url.database in (None, "", ":memory:")
+    engine = create_engine(
+        url,
+        poolclass=QueuePool,
+        pool_size=1 if in_memory else 5,
+        max_overflow=0 if in_memory else 10,
+        connect_args={"timeout": SQLITE_BUSY_S, "check_same_thread": False},
+        hide_parameters=True,
+    )
+
+    def on_connect(connection: Any, _: object) -> None:
+        connection.isolation_level = None  # the driver begins nothing by itself; `on_begin` does
+
+    def on_begin(connection: Connection) -> None:
+        reading = connection.get_execution_options().get("tutti_read_only", False)
+        connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+
+    event.listen(engine, "connect", on_connect)
+    event.listen(engine, "begin", on_begin)
+    return engine

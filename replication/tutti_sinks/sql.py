@@ -1,0 +1,261 @@
+"""One SQL sink over three dialects: SQLite, MySQL/MariaDB (PyMySQL) and PostgreSQL (psycopg).
+
+A batch is one transaction. Its first statement locks the counter row, so writers of one database run one after another,
+every later read sees all that was committed, and commit order is cursor order. Then three SELECTs load what deciding
+needs, `plan_batch` decides in memory, and at most six statements write. Safe to share between threads.
+
+Source: wire page, "What a sink decides" and "Details that keep replicas equal"; the paging of the reads is our choice.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from typing import TypeVar
+
+from sqlalchemy import BindParameter, Connection, Engine, Table, bindparam, delete, insert, select, update
+
+from tutti_replication.acknowledgement import ApplyResponse, summarize_acknowledgements
+from tutti_replication.canonical import (
+    ENTITY_INTERACTION,
+    ENTITY_MESSAGE,
+    ENTITY_SESSION,
+    ENTITY_TARGET,
+    ENTITY_TURN,
+)
+from tutti_replication.epoch import PROJECTION_EPOCH, check_epoch
+from tutti_replication.keys import EntityKey, row_key
+from tutti_replication.mutation import MessageUpsert
+from tutti_replication.ports import Authorizer
+from tutti_replication.validation import admit_batch
+
+from ._apply import Known, Stored
+from ._engine import READ_ONLY, open_engine, our_errors, run_transaction
+from ._migrations import migrate
+from ._plan import Observed, Plan, Prepared, Row, digest, plan_batch, prepare, session_key, workspace_key
+from ._read import Changes, Entity, Page, Position, read_changes, read_children, read_entity
+from ._schema import ENTITY, LEDGER, OBSERVED, STATE
+from .errors import SinkEpochError, SinkInternalError
+
+__all__ = ["Changes", "Entity", "Page", "Position", "SqlSink", "open_sql_sink", "reset_projection"]
+
+T = TypeVar("T")
+
+_KEYS: BindParameter[bytes] = bindparam("keys", expanding=True)
+_LOCK = select(STATE.c.projection_epoch, STATE.c.last_cursor).where(STATE.c.id == 1).with_for_update()
+_KNOWN = select(LEDGER).where(LEDGER.c.mutation_key.in_(_KEYS))
+_STORED = select(
+    ENTITY.c.entity_key,
+    ENTITY.c.deleted,
+    ENTITY.c.closed,
+    ENTITY.c.version,
+    ENTITY.c.updated_at_ms,
+    ENTITY.c.created_at_ms,
+    ENTITY.c.anchor,
+).where(ENTITY.c.entity_key.in_(_KEYS))
+_OBSERVED = select(OBSERVED.c.session_key, OBSERVED.c.version, OBSERVED.c.time_ms).where(
+    OBSERVED.c.session_key.in_(_KEYS)
+)
+_COUNT = update(STATE).where(STATE.c.id == 1).values(last_cursor=bindparam("cursor"))
+
+
+class SqlSink:
+    """A projection in a SQL database: applies official batches, and reads what they made.
+
+    Implements `tutti_replication.ports.Sink`. Every method is sync and blocks for the database; a Trio program calls it
+    in a worker thread, where a cancel abandons nothing: the transaction ends first.
+
+    Errors of all methods: `SinkUnavailableError` is transient; `SinkInternalError` is ours to mend.
+    """
+
+    def __init__(self, engine: Engine, *, projection_epoch: int = PROJECTION_EPOCH) -> None:
+        """Wrap an engine whose database is migrated; `open_sql_sink` does both."""
+        self._engine = engine
+        self.projection_epoch = projection_epoch
+
+    def apply(self, batch: bytes, *, authorize: Authorizer | None = None) -> ApplyResponse:
+        """Apply one encoded batch in one transaction and answer in batch order.
+
+        Args:
+          batch: JSON, at most 8 MiB.
+          authorize: the caller's rights, asked for each mutation; None permits everything.
+
+        Raises:
+          EpochMismatch: the batch is of another epoch than this sink, or the database was reset to another one.
+          PermanentRejection: schema, permission or identity; nothing was written.
+          BatchTooLarge: not read.
+          SinkUnavailableError: not known whether it was applied; the same bytes may be sent again.
+        """
+        prepared = prepare(admit_batch(batch, epoch=self.projection_epoch, authorize=authorize))
+        plan = run_transaction(self._engine, lambda connection: self._apply(connection, prepared))
+        result = summarize_acknowledgements(plan.acknowledgements, epoch=self.projection_epoch)
+        return ApplyResponse(result=result, acknowledgements=plan.acknowledgements)
+
+    def lookup(self, workspace_id: str, key: EntityKey, *, source_device_id: str = "") -> Entity | None:
+        """Read one entity, or its tombstone (no snapshot). None: never written, or inside a deleted session.
+
+        Args:
+          workspace_id: exactly as written.
+          key: of any entity.
+          source_device_id: needed for targets, of which each device has its own; ignored for the others.
+        """
+        entity_key = digest(row_key(workspace_id, source_device_id, key))
+        return self._read(lambda connection: read_entity(connection, entity_key))
+
+    def targets(self, workspace_id: str, *, after: Position | None = None, limit: int = 100) -> Page[Entity]:
+        """Read a page of a workspace's targets, of all devices, oldest first."""
+        return self._children(workspace_key(workspace_id), ENTITY_TARGET, after, limit)
+
+    def sessions(self, workspace_id: str, *, after: Position | None = None, limit: int = 100) -> Page[Entity]:
+        """Read a page of a workspace's sessions, newest first; deleted ones are left out."""
+        return self._children(workspace_key(workspace_id), ENTITY_SESSION, after, limit, newest_first=True)
+
+    def turns(
+        self, workspace_id: str, session_id: str, *, after: Position | None = None, limit: int = 100
+    ) -> Page[Entity]:
+        """Read a page of a session's turns, oldest first; none of a deleted session."""
+        return self._children(session_key(workspace_id, session_id), ENTITY_TURN, after, limit)
+
+    def interactions(
+        self, workspace_id: str, session_id: str, *, after: Position | None = None, limit: int = 100
+    ) -> Page[Entity]:
+        """Read a page of a session's interactions, oldest first; none of a deleted session."""
+        return self._children(session_key(workspace_id, session_id), ENTITY_INTERACTION, after, limit)
+
+    def messages(
+        self,
+        workspace_id: str,
+        session_id: str,
+        *,
+        after: Position | None = None,
+        limit: int = 100,
+        newest_first: bool = False,
+    ) -> Page[Entity]:
+        """Read a page of a session's messages by when they occurred; none of a deleted session."""
+        parent = session_key(workspace_id, session_id)
+        return self._children(parent, ENTITY_MESSAGE, after, limit, newest_first=newest_first)
+
+    def changes(self, after_cursor: int = 0, *, limit: int = 500) -> Changes:
+        """Read what changed after a cursor in all workspaces, tombstones included. Skips nothing, also while others
+        write.
+
+        A deleted session comes as its tombstone and hides its children: a reader drops them with it.
+        """
+        return self._read(lambda connection: read_changes(connection, after_cursor, limit))
+
+    def last_cursor(self) -> int:
+        """Return the cursor of the newest commit; 0 when nothing was applied yet."""
+        return self._read(lambda connection: connection.scalar(select(STATE.c.last_cursor)) or 0)
+
+    def _children(
+        self, parent: bytes, entity_type: str, after: Position | None, limit: int, *, newest_first: bool = False
+    ) -> Page[Entity]:
+        return self._read(
+            lambda connection: read_children(
+                connection, parent, entity_type, after=after, limit=limit, newest_first=newest_first
+            )
+        )
+
+    def _apply(self, connection: Connection, prepared: Sequence[Prepared]) -> Plan:
+        epoch, last_cursor = _locked_state(connection)
+        check_epoch(self.projection_epoch, epoch)
+        known = {
+            row.mutation_key: Known(row.identity_key, row.at_cursor)
+            for row in connection.execute(_KNOWN, {"keys": [one.mutation_key for one in prepared]})
+        }
+        stored = {
+            row.entity_key: Stored(
+                row.deleted,
+                row.closed,
+                row.version,
+                row.updated_at_ms,
+                row.created_at_ms,
+                None if row.anchor is None else row.anchor.decode(),
+            )
+            for row in connection.execute(_STORED, {"keys": list({one.entity_key for one in prepared})})
+        }
+        sessions = list({one.parent_key for one in prepared if isinstance(one.mutation, MessageUpsert)})
+        observed = {
+            row.session_key: Observed(row.version, row.time_ms)
+            for row in (connection.execute(_OBSERVED, {"keys": sessions}) if sessions else ())
+        }
+        plan = plan_batch(prepared, known, stored, observed, last_cursor)
+        if plan.ledger:
+            connection.execute(insert(LEDGER), plan.ledger)
+            _replace(connection, ENTITY, plan.entities, stored.keys() & plan.entities.keys())
+            _replace(connection, OBSERVED, plan.observed, observed.keys() & plan.observed.keys())
+            connection.execute(_COUNT, {"cursor": plan.last_cursor})
+        return plan
+
+    def _read(self, work: Callable[[Connection], T]) -> T:
+        with our_errors(), self._engine.connect().execution_options(**READ_ONLY) as connection, connection.begin():
+            return work(connection)
+
+
+@contextmanager
+def open_sql_sink(database_url: str, *, projection_epoch: int = PROJECTION_EPOCH) -> Iterator[SqlSink]:
+    """Open a projection, migrated to this release's tables, and close its connections at the end.
+
+    Args:
+      database_url: ``sqlite:///path``, ``sqlite://`` (in memory), ``mysql://…``, ``mariadb://…``, ``postgresql://…``.
+      projection_epoch: recorded when the projection is created; later it must be the recorded one.
+
+    Raises:
+      SinkEpochError: the projection belongs to another epoch; nothing was changed.
+      SinkVersionError: a newer release migrated it.
+      SinkUrlError, MissingDriverError, SinkUnavailableError: as their names say.
+    """
+    engine = open_engine(database_url)
+    try:
+        with our_errors():
+            migrate(engine, projection_epoch)
+            with engine.begin() as connection:
+                recorded, _ = _locked_state(connection)
+        if recorded != projection_epoch:
+            raise SinkEpochError(recorded, projection_epoch, "reset it, or run the release that belongs to it")
+        yield SqlSink(engine, projection_epoch=projection_epoch)
+    finally:
+        engine.dispose()
+
+
+def reset_projection(database_url: str, projection_epoch: int) -> None:
+    """Delete everything in a projection and give it a new epoch, in one transaction. Cursors go on where they were.
+
+    The new epoch must be greater than the recorded one unless nothing was ever applied: clients believe
+    acknowledgements of an epoch that they know, and would never send again what is deleted here (F43).
+
+    Raises:
+      SinkEpochError: not greater; nothing was changed.
+      SinkVersionError, SinkUrlError, MissingDriverError, SinkUnavailableError: as their names say.
+    """
+    engine = open_engine(database_url)
+    try:
+        with our_errors():
+            migrate(engine, projection_epoch)
+        run_transaction(engine, lambda connection: _reset(connection, projection_epoch))
+    finally:
+        engine.dispose()
+
+
+def _reset(connection: Connection, projection_epoch: int) -> None:
+    recorded, last_cursor = _locked_state(connection)
+    if projection_epoch < recorded or (projection_epoch == recorded and last_cursor > 0):
+        raise SinkEpochError(
+            recorded, projection_epoch, "a reset needs a greater epoch, or clients believe old answers"
+        )
+    for table in (LEDGER, ENTITY, OBSERVED):
+        connection.execute(delete(table))
+    connection.execute(update(STATE).values(projection_epoch=projection_epoch))
+
+
+def _locked_state(connection: Connection) -> tuple[int, int]:
+    row = connection.execute(_LOCK).one_or_none()
+    if row is None:
+        raise SinkInternalError("the counter row is missing: the tables were changed by hand")
+    return row.projection_epoch, row.last_cursor
+
+
+def _replace(connection: Connection, table: Table, rows: Mapping[bytes, Row], present: Set[bytes]) -> None:
+    """Write rows by key. Those present are deleted first: an upsert is spelled, and batched, differently everywhere."""
+    if present:
+        connection.execute(delete(table).where(table.primary_key.columns[0].in_(_KEYS)), {"keys": list(present)})
+    if rows:
+        connection.execute(insert(table), list(rows.values()))

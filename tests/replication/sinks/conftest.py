@@ -1,0 +1,321 @@
+"""Real MariaDB and PostgreSQL servers for the sink tests.
+
+Private instances on loopback, an ephemeral port and a temporary directory (in memory where there is one); nothing of
+the machine's own servers is touched. They can be killed with SIGKILL and started again. A missing server is a
+failure, never a skip: install ``mariadb-server`` and ``postgresql``.
+"""
+
+import os
+import pwd
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, make_url, text
+from sqlalchemy.exc import DBAPIError
+
+READY_S = 60.0
+"""A cold start takes 1 to 7 seconds; a busy machine with two cores may need far longer."""
+
+
+class DatabaseServer:
+    """One server process of ours, that can be killed and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = _free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+        self._databases = 0
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def url(self, database: str, port: int | None = None) -> str:
+        raise NotImplementedError
+
+    admin_database = ""
+    user: str | None = None
+
+    def start(self) -> None:
+        """Start the server and wait until it answers a query."""
+        log = (self.folder / "server.log").open("ab")
+        self.process = subprocess.Popen(
+            self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, user=self.user, start_new_session=True
+        )
+        log.close()
+        deadline = time.monotonic() + READY_S
+        while True:
+            try:
+                self.execute("SELECT 1")
+            except DBAPIError:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    words = (self.folder / "server.log").read_text(errors="replace")[-2000:]
+                    raise RuntimeError(f"{self.command()[0]} did not start:\n{words}") from None
+                time.sleep(0.05)
+            else:
+                return
+
+    def kill(self) -> None:
+        """SIGKILL the server and its children, as a power cut would, and wait until all are gone."""
+        process = self.process
+        assert process is not None
+        family = [process.pid, *_children(process.pid)]
+        for pid in family:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        process.wait()
+        deadline = time.monotonic() + READY_S
+        while any(Path(f"/proc/{pid}").exists() for pid in family):
+            assert time.monotonic() < deadline, "a killed server is still there"
+            time.sleep(0.01)
+        self.process = None
+
+    def stop(self) -> None:
+        """End the server; its data are thrown away, so there is nothing to end gently."""
+        if self.process is not None:
+            self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def execute(self, statement: str) -> None:
+        """Run one statement as administrator, outside any transaction."""
+        engine = create_engine(self.url(self.admin_database), isolation_level="AUTOCOMMIT")
+        try:
+            with engine.connect() as connection:
+                connection.execute(text(statement))
+        finally:
+            engine.dispose()
+
+    def new_database(self) -> str:
+        """Create an empty database and return its URL."""
+        self._databases += 1
+        name = f"sink_{self._databases}"
+        self.execute(f"CREATE DATABASE {name}")
+        return self.url(name)
+
+
+class MariaServer(DatabaseServer):
+    """A private MariaDB."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._run_as = pwd.getpwuid(os.getuid()).pw_name
+        subprocess.run(
+            [
+                _program("mariadb-install-db"),
+                "--no-defaults",
+                f"--user={self._run_as}",
+                f"--datadir={folder / 'data'}",
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+            ],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def command(self) -> list[str]:
+        return [
+            _program("mariadbd"),
+            "--no-defaults",
+            f"--user={self._run_as}",
+            f"--datadir={self.folder / 'data'}",
+            f"--socket={self.folder / 'm.sock'}",
+            f"--pid-file={self.folder / 'm.pid'}",
+            "--bind-address=127.0.0.1",
+            f"--port={self.port}",
+            "--skip-name-resolve",
+            "--innodb-flush-method=fsync",
+            "--innodb-buffer-pool-size=64M",
+        ]
+
+    def url(self, database: str, port: int | None = None) -> str:
+        return f"mysql+pymysql://root@127.0.0.1:{port or self.port}/{database}"
+
+
+class PostgresServer(DatabaseServer):
+    """A private PostgreSQL. It refuses to run as root, so root lends it the packaged user."""
+
+    admin_database = "postgres"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        if os.getuid() == 0:
+            self.user = "postgres"
+            shutil.chown(folder, self.user)
+        subprocess.run(
+            [
+                _program("initdb"),
+                "-D",
+                str(folder / "data"),
+                "-U",
+                "postgres",
+                "-A",
+                "trust",
+                "-E",
+                "UTF8",
+                "--no-sync",
+            ],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            user=self.user,
+            cwd=folder,
+        )
+
+    def command(self) -> list[str]:
+        where = [f"--data_directory={self.folder / 'data'}", f"--unix_socket_directories={self.folder}"]
+        return [_program("postgres"), "-D", str(self.folder / "data"), "-h", "127.0.0.1", "-p", str(self.port), *where]
+
+    def url(self, database: str, port: int | None = None) -> str:
+        return f"postgresql+psycopg://postgres@127.0.0.1:{port or self.port}/{database}"
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[DatabaseServer]:
+    """A running MariaDB of this test session."""
+    yield from _running(MariaServer)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[DatabaseServer]:
+    """A running PostgreSQL of this test session."""
+    yield from _running(PostgresServer)
+
+
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("mariadb", marks=pytest.mark.server),
+        pytest.param("postgresql", marks=pytest.mark.server),
+    ]
+)
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of an empty database, once for each of the three kinds."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'sink.sqlite'}"
+        return
+    server: DatabaseServer = request.getfixturevalue(request.param)
+    url = server.new_database()
+    yield url
+    server.execute(f"DROP DATABASE {make_url(url).database}")
+
+
+def _running(kind: Callable[[Path], DatabaseServer]) -> Iterator[DatabaseServer]:
+    memory = Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(prefix="tutti-", dir=memory if os.access(memory, os.W_OK) else None))
+    folder.chmod(0o755)
+    server = kind(folder)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+def _program(name: str) -> str:
+    places = [*os.environ["PATH"].split(os.pathsep), "/usr/sbin", *map(str, Path("/usr/lib/postgresql").glob("*/bin"))]
+    found = shutil.which(name, path=os.pathsep.join(places))
+    if found is None:
+        raise RuntimeError(f"{name} is not installed: the sink tests need mariadb-server and postgresql")
+    return found
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _children(pid: int) -> list[int]:
+    found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [*found, *(grandchild for child in found for grandchild in _children(child))]
+
+
+class CuttingProxy:
+    """A loopback TCP relay that drops the connection at a chosen statement.
+
+    A *turn* is a request: bytes of the client after bytes of the server. ``cut(k, "before")`` drops the k-th turn
+    from now without forwarding it; ``cut(k, "after")`` lets the server answer it and keeps the answer. Either happens
+    once.
+    """
+
+    def __init__(self, server: DatabaseServer) -> None:
+        self._server = server
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._lock = threading.Lock()
+        self._turns = 0
+        self._cut: tuple[int, str] | None = None
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def cut(self, turn: int, when: str) -> None:
+        """Arm the cut and count from here."""
+        with self._lock:
+            self._turns, self._cut = 0, (turn, when)
+
+    def disarm(self) -> bool:
+        """Forget the cut; true when it had not happened yet."""
+        with self._lock:
+            waiting, self._cut = self._cut is not None, None
+            return waiting
+
+    def close(self) -> None:
+        """Stop relaying."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(READY_S)
+            assert not thread.is_alive()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=self._relay, args=(client,))
+            self._threads.append(thread)
+            thread.start()
+
+    def _relay(self, client: socket.socket) -> None:
+        try:
+            server = socket.create_connection(("127.0.0.1", self._server.port))
+        except OSError:
+            client.close()
+            return
+        client_spoke = False
+        with client, server:
+            for end in (client, server):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while True:
+                ready, _, _ = select.select([client, server], [], [])
+                for source in ready:
+                    from_client = source is client
+                    try:
+                        data = source.recv(1 << 16)
+                        turned = from_client is not client_spoke
+                        client_spoke = from_client
+                        if not data or (turned and self._cuts(from_client)):
+                            return
+                        (server if from_client else client).sendall(data)
+                    except OSError:
+                        return
+
+    def _cuts(self, from_client: bool) -> bool:
+        with self._lock:
+            self._turns += from_client
+            if self._cut != (self._turns, "before" if from_client else "after"):
+                return False
+            self._cut = None
+            return True
