@@ -134,7 +134,7 @@ def types(session: nox.Session) -> None:
     """Check types with mypy and pyright, both strict."""
     _environment(session, "test", "types")
     _run(session, "mypy", *_existing(*PACKAGES), *_existing("tests", "examples", "benchmarks", "noxfile.py"))
-    _run(session, "pyright")
+    _run(session, "pyright", "--pythonpath", str(PYTHON))
 
 
 @nox.session
