@@ -1,7 +1,7 @@
 """What can go wrong between two JSON-RPC peers, and whose fault it is.
 
-`Broken…`, `Closed…`, `Remote…` and `InvalidResult…` are the peer's, `Local…` is a bad call of ours, `RequestTimeout…` is
-nobody's until more is known. No message holds content that the peer sent, except the bounded start of an error
+`Broken…`, `Closed…`, `Remote…` and `InvalidResult…` are the peer's, `Local…` is a bad call of ours, `RequestTimeout…`
+is nobody's until more is known. No message holds content that the peer sent, except the bounded start of an error
 answer's own text.
 """
 
@@ -29,8 +29,8 @@ REMOTE_TEXT_CHARS_MAX = 200
 """How much of an error answer's text stands in our message: real ones are several kB (a list of every method)."""
 
 ClosedReason = Literal["eof", "broken_pipe", "closed", "peer_not_reading", "unresponsive", "internal"]
-"""Why a connection ended: `eof` and `broken_pipe` the stream did, `closed` we did, `peer_not_reading` even the reserve of
-the write queue was full, `unresponsive` too many requests in a row had no answer, `internal` a bug of ours."""
+"""Why a connection ended: `eof` and `broken_pipe` the stream did, `closed` we did, `peer_not_reading` even the reserve
+of the write queue was full, `unresponsive` too many requests in a row had no answer, `internal` a bug of ours."""
 
 _REASONS: dict[str, str] = {
     "eof": "the peer closed the stream",
@@ -95,12 +95,22 @@ class RemoteError(JsonRpcError):
 
 
 class RequestTimeoutError(JsonRpcError):
-    """No answer came within the deadline. The request may have been executed; it is never sent again by itself."""
+    """No answer came within the deadline. Unless `sent` is False the request may have been executed.
 
-    def __init__(self, method: str, deadline_s: float) -> None:
-        super().__init__(f"{method} was not answered within {deadline_s:g} s; it may have been executed")
+    Attributes:
+      method: the method that was asked for.
+      deadline_s: the deadline, in seconds from the call.
+      sent: False if no byte of it was written: it waited for a slot or for the peer to read, and was taken back.
+    """
+
+    def __init__(self, method: str, deadline_s: float, *, sent: bool = True) -> None:
+        what = (
+            "was not answered within {:g} s; it may have been executed" if sent else "could not be sent within {:g} s"
+        )
+        super().__init__(f"{method} {what.format(deadline_s)}")
         self.method = method
         self.deadline_s = deadline_s
+        self.sent = sent
 
 
 class InvalidResultError(JsonRpcError):
