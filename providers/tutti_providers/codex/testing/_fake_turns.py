@@ -1,0 +1,229 @@
+"""· Playing a turn: what the script says becomes the notifications that the real app-server sends for it.
+
+A turn is a row of rounds: one reply of the model, then its tools, then the next reply. A round ends when its stream is
+read and its tools are done; the turn ends with the first round that called no tool.
+"""
+
+import random
+from typing import Any
+
+from ._fake_outbox import Outbox
+from ._fake_shapes import (
+    agent_message,
+    completed_params,
+    rate_limits,
+    reasoning_item,
+    started_params,
+    turn_shape,
+    usage_shape,
+    user_message,
+)
+from ._fake_threads import FakeSetup, FakeThread, FakeTool, FakeTurn
+from ._fake_tools import Tools
+from .model_script import CallTool, Drop, Fail, Pause, Reason, Say
+
+__all__ = ["Turns"]
+
+_DROPPED = "stream disconnected before completion: Transport error: network error: error decoding response body"
+_BUSY = "We\u2019re currently experiencing high demand, which may cause temporary errors."
+
+
+class Turns:
+    """Starts, plays, steers and ends the turns of all threads."""
+
+    def __init__(self, setup: FakeSetup, outbox: Outbox, chance: random.Random) -> None:
+        self._setup = setup
+        self._outbox = outbox
+        self._chance = chance
+        self._messages = 0
+        self.tools = Tools(setup, outbox, tell=self.tell, done=self._tool_done, interrupt=self._interrupted_by_answer)
+
+    def tell(self, thread: FakeThread, method: str, params: dict[str, Any]) -> None:
+        """Notify the thread's subscriber, if there is one."""
+        if thread.subscribed:
+            self._outbox.notify(method, {"threadId": thread.id, **params})
+
+    def tell_status(self, thread: FakeThread) -> None:
+        """Send the thread's status; everyone gets it, subscribed or not."""
+        self._outbox.notify("thread/status/changed", {"threadId": thread.id, "status": thread.status()})
+
+    def begin(self, thread: FakeThread, inputs: list[Any]) -> FakeTurn:
+        """Make a turn for the input; `announce` and `play` follow."""
+        thread.turn_count += 1
+        thread.failed = False
+        thread.preview = thread.preview or _text(inputs)
+        thread.turn = FakeTurn(self._outbox.new_id(), _text(inputs), thread.turn_count)
+        return thread.turn
+
+    def announce(self, thread: FakeThread, turn: FakeTurn) -> None:
+        """Send the turn's first two notifications."""
+        self.tell_status(thread)
+        self.tell(thread, "turn/started", {"turn": turn_shape(turn.id, "inProgress", startedAt=1_796_000_000)})
+
+    def play(self, thread: FakeThread, turn: FakeTurn, inputs: list[Any]) -> None:
+        """Play the turn until it ends or waits."""
+        self._show_user(thread, turn, inputs)
+        self._sample(thread, turn)
+
+    def interrupt(self, thread: FakeThread, turn: FakeTurn) -> None:
+        """End the turn as interrupted, up to the point where the answer to the interrupt goes out."""
+        turn.over = True
+        if thread.responses:
+            self.tell(
+                thread, "thread/tokenUsage/updated", {"turnId": turn.id, "tokenUsage": usage_shape(thread.responses)}
+            )
+        self._outbox.notify("account/rateLimits/updated", rate_limits())
+
+    def finish(self, thread: FakeThread, turn: FakeTurn, status: str, error: dict[str, Any] | None = None) -> None:
+        """Send a turn's last notifications."""
+        turn.over = True
+        thread.turn = None
+        thread.last_turn_id = turn.id
+        thread.background += [tool for tool in turn.tools if tool.kind == "running" and not tool.over]
+        if error is not None:
+            thread.failed = True
+            self.tell_status(thread)
+            self.tell(thread, "error", {"error": error, "willRetry": False, "turnId": turn.id})
+        if status != "interrupted" and not thread.ephemeral:
+            read = {"firstUnread": {"type": "turn", "turnId": turn.id}, "revision": self._outbox.new_id()}
+            self.tell(thread, "thread/readState/changed", {"readState": read})
+        if error is None:
+            self.tell_status(thread)
+        fields: dict[str, Any] = {"error": error, "startedAt": 1_796_000_000, "completedAt": 1_796_000_000}
+        if status == "completed" and turn.last_message is not None:
+            fields |= {"items": [turn.last_message], "itemsView": "summary"}
+        self.tell(thread, "turn/completed", {"turn": turn_shape(turn.id, status, durationMs=1, **fields)})
+        self.tools.resolve_orphans(thread, turn)
+        for request_id in thread.surplus_interrupts:
+            self._outbox.send({"id": request_id, "result": {}})
+        thread.surplus_interrupts.clear()
+
+    def _sample(self, thread: FakeThread, turn: FakeTurn) -> None:
+        reply = self._setup.script.reply_for(turn.text, turn=turn.number, tool_rounds=turn.rounds)
+        turn.steps.extend(reply.steps)
+        turn.called = False
+        turn.streaming = True
+        self._continue(thread, turn)
+
+    def _continue(self, thread: FakeThread, turn: FakeTurn) -> None:
+        while not turn.over:
+            if turn.tokens:
+                if turn.token_delay_s:
+                    stretch = self._chance.uniform(0.5, 1.5) if self._setup.jitter else 1.0
+                    self._outbox.after(turn.token_delay_s * stretch, lambda: self._next_token(thread, turn))
+                    return
+                self._say(thread, turn)
+                continue
+            if not turn.steps:
+                self._end_stream(thread, turn)
+                return
+            step = turn.steps.popleft()
+            if isinstance(step, Say):
+                turn.tokens.extend(step.tokens)
+                turn.token_delay_s = step.delay_s
+            elif isinstance(step, Pause):
+                self._outbox.at_gate(step.gate, lambda: self._continue(thread, turn))
+                return
+            elif isinstance(step, Reason):
+                self._close_message(thread, turn)
+                self._whole_item(thread, turn, reasoning_item(f"rs_{self._message_number()}", step.summary))
+            elif isinstance(step, CallTool):
+                self._close_message(thread, turn)
+                turn.called = True
+                self.tools.start(thread, turn, step, f"call_{self._message_number()}")
+            else:
+                self._fail(thread, turn, step)
+
+    def _next_token(self, thread: FakeThread, turn: FakeTurn) -> None:
+        if not turn.over:
+            self._say(thread, turn)
+            self._continue(thread, turn)
+
+    def _say(self, thread: FakeThread, turn: FakeTurn) -> None:
+        if turn.message_id is None:
+            turn.message_id = f"msg_{self._message_number()}"
+            self._item(thread, turn, "item/started", self._message(turn, ""))
+        token = turn.tokens.popleft()
+        turn.message_text.append(token)
+        self.tell(thread, "item/agentMessage/delta", {"turnId": turn.id, "itemId": turn.message_id, "delta": token})
+
+    def _close_message(self, thread: FakeThread, turn: FakeTurn) -> None:
+        if turn.message_id is None:
+            return
+        turn.last_message = self._message(turn, "".join(turn.message_text))
+        self._item(thread, turn, "item/completed", turn.last_message)
+        turn.message_id = None
+        turn.message_text.clear()
+
+    def _end_stream(self, thread: FakeThread, turn: FakeTurn) -> None:
+        self._close_message(thread, turn)
+        turn.streaming = False
+        thread.responses += 1
+        self._end_round(thread, turn)
+
+    def _end_round(self, thread: FakeThread, turn: FakeTurn) -> None:
+        """Go on once the stream is read and every tool is done."""
+        if turn.over or turn.streaming or any(not tool.over for tool in turn.tools):
+            return
+        turn.tools.clear()
+        self.tell(thread, "thread/tokenUsage/updated", {"turnId": turn.id, "tokenUsage": usage_shape(thread.responses)})
+        self._outbox.notify("account/rateLimits/updated", rate_limits())
+        if turn.steered:
+            inputs = [part for parts in turn.steered for part in parts]
+            turn.steered.clear()
+            turn.text, turn.rounds = _text(inputs), 0
+            self._show_user(thread, turn, inputs)
+            self._sample(thread, turn)
+        elif turn.called:
+            turn.rounds += 1
+            self._sample(thread, turn)
+        else:
+            self.finish(thread, turn, "completed")
+
+    def _fail(self, thread: FakeThread, turn: FakeTurn, step: Fail | Drop) -> None:
+        began = turn.message_id is not None
+        if isinstance(step, Drop):
+            message, info = _DROPPED, "other"
+        elif began:
+            message, info = f"stream disconnected before completion: {step.message}", "other"
+        else:
+            message, info = _BUSY, "internalServerError"
+        if began:
+            if thread.responses:
+                usage = usage_shape(thread.responses)
+                self.tell(thread, "thread/tokenUsage/updated", {"turnId": turn.id, "tokenUsage": usage})
+            self._outbox.notify("account/rateLimits/updated", rate_limits())
+        error = {"message": message, "codexErrorInfo": info, "additionalDetails": None, "misalignment": None}
+        self.finish(thread, turn, "failed", error)
+
+    def _tool_done(self, thread: FakeThread, turn: FakeTurn, tool: FakeTool) -> None:
+        tool.over = True
+        self._end_round(thread, turn)
+
+    def _interrupted_by_answer(self, thread: FakeThread, turn: FakeTurn) -> None:
+        """The user cancelled a request: that ends the turn."""
+        self.interrupt(thread, turn)
+        self.finish(thread, turn, "interrupted")
+
+    def _show_user(self, thread: FakeThread, turn: FakeTurn, inputs: list[Any]) -> None:
+        self._whole_item(thread, turn, user_message(self._outbox.new_id(), inputs))
+
+    def _whole_item(self, thread: FakeThread, turn: FakeTurn, item: dict[str, Any]) -> None:
+        self._item(thread, turn, "item/started", item)
+        self._item(thread, turn, "item/completed", item)
+
+    def _item(self, thread: FakeThread, turn: FakeTurn, method: str, item: dict[str, Any]) -> None:
+        shape = started_params if method == "item/started" else completed_params
+        params = shape(item, self._outbox.now_ms(), timed=self._setup.is_new)
+        self.tell(thread, method, {"turnId": turn.id, **params})
+
+    def _message(self, turn: FakeTurn, text: str) -> dict[str, Any]:
+        return agent_message(str(turn.message_id), text, timed=self._setup.is_new)
+
+    def _message_number(self) -> int:
+        self._messages += 1
+        return self._messages
+
+
+def _text(inputs: list[Any]) -> str:
+    return "".join(part.get("text", "") for part in inputs)
