@@ -1,7 +1,7 @@
 """What stands on either side of the contract. Sync, because database drivers are, and conformance must run anywhere.
 
 The contract owns no queries, no authorisation and no transport: a sink is given an `Authorizer` by whoever knows the
-caller, and hands it on to `validation.admit_batch`.
+caller, and hands it on to `admission.admit_batch`.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class Sink(Protocol):
     def apply(self, batch: bytes, *, authorize: Authorizer | None = None) -> ApplyResponse:
         """Apply one encoded batch in one transaction and answer in batch order.
 
-        The bytes go to `validation.admit_batch` first: epoch, then schema, then permission, before anything is read
+        The bytes go to `admission.admit_batch` first: epoch, then schema, then permission, before anything is read
         from or written to the projection.
 
         Args:

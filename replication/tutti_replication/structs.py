@@ -39,6 +39,7 @@ __all__ = [
     "MAX_BATCH_MUTATIONS",
     "SCHEMA_VERSION",
     "ChangeBatch",
+    "DecodedBatch",
     "InteractionSnapshot",
     "MessageSnapshot",
     "Scope",
@@ -269,6 +270,10 @@ class ChangeBatch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     schema_version: Integer
     projection_epoch: Integer
     mutations: tuple[WireMutation, ...]
+
+
+class DecodedBatch(ChangeBatch, frozen=True, kw_only=True, rename="camel"):
+    """A batch whose types, words and bounds the C decoder has held. Only `codec` makes one; frozen, it stays so."""
 
 
 Snapshot = TargetSnapshot | SessionSnapshot | TurnSnapshot | InteractionSnapshot | MessageSnapshot
