@@ -1,12 +1,13 @@
 """Finding the Codex binary, what it is started with, and the first two messages on its pipe."""
 
 import importlib
+import importlib.metadata
 import importlib.util
 import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
@@ -19,10 +20,18 @@ from tutti_providers.codex.schema.requests import (
     InitializeParams,
     InitializeResult,
 )
-from tutti_side.jsonrpc.errors import ConnectionClosedError, InvalidResultError, RemoteError, RequestTimeoutError
-from tutti_side.jsonrpc.transports import PeerExit
+from tutti_side.jsonrpc import (
+    ConnectionClosedError,
+    InvalidResultError,
+    Peer,
+    PeerExit,
+    RemoteError,
+    RequestTimeoutError,
+)
 
 __all__ = [
+    "CLIENT_NAME",
+    "CLIENT_VERSION",
     "FoundBinary",
     "Handshake",
     "Origin",
@@ -37,6 +46,12 @@ BINARY_VARIABLE = "CODEX_BIN"
 
 WHEEL_MODULE = "codex_cli_bin"
 """The module of the wheel that carries the binary, ``openai-codex-cli-bin``."""
+
+CLIENT_NAME = "tutti-side"
+"""What we call ourselves; it comes back at the head of the user agent."""
+
+CLIENT_VERSION = importlib.metadata.version("tutti-side")
+"""Our own version, as installed."""
 
 HANDSHAKE_DEADLINE_S = 20
 """How long ``initialize`` may take. Real ones: 0.06 to 0.1 s, the first after an install 0.5 s; busy: a few."""
@@ -173,22 +188,10 @@ def app_server_command(binary: Path, *, overrides: Sequence[str] = ()) -> list[s
 
 # the first two messages -----------------------------------------------------------------------------------------------
 
-T = TypeVar("T")
 
-
-class HandshakePeer(Protocol):
-    """What the handshake needs of a JSON-RPC peer."""
-
-    async def request(self, method: str, params: object = None, *, result_type: type[T], deadline_s: float) -> T:
-        """Send a request and wait for its answer."""
-        ...
-
-    def notify(self, method: str, params: object = None) -> None:
-        """Send a notification."""
-        ...
-
-
-async def handshake(peer: HandshakePeer, *, client_name: str, client_version: str) -> Handshake:
+async def handshake(
+    peer: Peer[Any], *, client_name: str = CLIENT_NAME, client_version: str = CLIENT_VERSION
+) -> Handshake:
     """Say who we are, and return what the server says of itself.
 
     An unsupported version is no error here: the attestation says so, and nothing more may be asked of that server.

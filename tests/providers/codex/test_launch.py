@@ -1,19 +1,21 @@
 """Finding the binary, its environment and command, and the handshake."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import pytest
 import trio
+import trio.testing
 
 from tutti_providers.codex import _launch
 from tutti_providers.codex._launch import app_server_command, find_binary, handshake, launch_environment
 from tutti_providers.codex.errors import BinaryNotFoundError, BinaryUnusableError, HandshakeError, StartFailedError
-from tutti_side.jsonrpc.errors import ConnectionClosedError, InvalidResultError, RemoteError, RequestTimeoutError
-from tutti_side.jsonrpc.transports import PeerExit
+from tutti_providers.codex.schema.notifications import Head
+from tutti_side.jsonrpc import MemoryTransport, Peer, PeerExit, memory_pair, open_peer
 
 
 def make_program(path: Path, mode: int = 0o755) -> Path:
@@ -196,81 +198,123 @@ def test_the_command_serves_on_its_standard_streams_with_each_override_on_its_ow
 # the first two messages
 
 
-T = TypeVar("T")
+class Deaf:
+    """A router that wants nothing."""
+
+    def feed(self, messages: object) -> None:
+        pass
+
+    def connection_lost(self, error: object) -> None:
+        pass
 
 
-class ScriptedPeer:
-    """Answers `initialize` with a prepared result or error, and keeps what was sent."""
+class Server:
+    """The other end: keeps the lines that came, and answers the first with prepared bytes, or by ending."""
 
-    def __init__(self, outcome: dict[str, str] | Exception) -> None:
-        self.outcome = outcome
-        self.sent: list[tuple[str, Any, float | None]] = []
+    def __init__(self, transport: MemoryTransport, *, ends: bool = False) -> None:
+        self.transport = transport
+        self.ends = ends
+        self.received = b""
 
-    async def request(self, method: str, params: object = None, *, result_type: type[T], deadline_s: float) -> T:
-        self.sent.append((method, msgspec.json.decode(msgspec.json.encode(params)), deadline_s))
-        await trio.lowlevel.checkpoint()
-        if isinstance(self.outcome, Exception):
-            raise self.outcome
-        return msgspec.json.decode(msgspec.json.encode(self.outcome), type=result_type)
+    @property
+    def messages(self) -> list[Any]:
+        return [msgspec.json.decode(line) for line in self.received.splitlines()]
 
-    def notify(self, method: str, params: object = None) -> None:
-        self.sent.append((method, params, None))
+    async def run(self, answer: bytes) -> None:
+        while chunk := await self.transport.receive_some(65536):
+            first = b"\n" not in self.received
+            self.received += chunk
+            if first and answer:
+                await self.transport.send_all(answer)
+            if first and self.ends:
+                await self.transport.aclose()
+                return
+
+
+@asynccontextmanager
+async def served(answer: bytes, *, exit: PeerExit | None = None) -> AsyncIterator[tuple[Peer[Head], Server]]:
+    """Give a peer whose first request is answered with `answer`; with `exit` the server ends after it, like that."""
+    near, far = memory_pair()
+    server = Server(far, ends=exit is not None)
+    far.exit = exit or PeerExit()
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.run, answer)
+            async with open_peer(near, Deaf(), params_type=Head) as peer:
+                yield peer, server
+            await near.aclose()
+
+
+def result(**fields: str) -> bytes:
+    return msgspec.json.encode({"id": 1, "result": fields}) + b"\n"
 
 
 async def test_the_handshake_says_who_we_are_asks_for_experimental_methods_and_reads_the_version() -> None:
     """PROTOCOL, initialize: backgroundTerminals and collaborationMode need experimentalApi; `initialized` follows."""
-    peer = ScriptedPeer({"userAgent": "tutti-side/0.163.0 (Debian) xterm", "codexHome": "/h", "platformOs": "linux"})
-    shaken = await handshake(peer, client_name="tutti-side", client_version="0.1.0")
+    answer = result(userAgent="tutti-side/0.163.0 (Debian) xterm", codexHome="/h", platformOs="linux")
+    async with served(answer) as (peer, server):
+        shaken = await handshake(peer, client_version="0.1.0")
+        await trio.testing.wait_all_tasks_blocked()
+        sent = server.messages
     assert shaken.attestation.supported
     assert shaken.codex_home == "/h"
     info = {"name": "tutti-side", "title": "tutti-side", "version": "0.1.0"}
-    params = {"clientInfo": info, "capabilities": {"experimentalApi": True}}
-    assert peer.sent == [("initialize", params, 20), ("initialized", None, None)]
+    assert sent == [
+        {"id": 1, "method": "initialize", "params": {"clientInfo": info, "capabilities": {"experimentalApi": True}}},
+        {"method": "initialized", "params": {}},
+    ]
+
+
+async def test_a_banner_before_the_answer_does_no_harm() -> None:
+    """F12: a log line on stdout is one dropped frame."""
+    answer = b"Welcome to Codex!\n\n" + result(userAgent="tutti-side/0.163.0 (Debian) xterm")
+    async with served(answer) as (peer, _):
+        assert (await handshake(peer)).attestation.supported
 
 
 async def test_an_unsupported_version_is_an_attestation_and_no_error() -> None:
     """F38: the caller must refuse before the first fork; `doctor` must be able to say which version it is."""
-    peer = ScriptedPeer({"userAgent": "tutti-side/0.100.0 (Debian) xterm"})
-    shaken = await handshake(peer, client_name="tutti-side", client_version="0.1.0")
+    async with served(result(userAgent="tutti-side/0.100.0 (Debian) xterm")) as (peer, _):
+        shaken = await handshake(peer)
+    assert shaken.attestation.version == "0.100.0"
     assert not shaken.attestation.supported
     assert shaken.codex_home is None
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("answer", "says"),
     [
-        RequestTimeoutError("initialize", 20),
-        RemoteError(-32600, "Invalid clientInfo.name", method="initialize"),
-        InvalidResultError("initialize", "Expected `str`, got `int` - at `$.userAgent`"),
+        (b"", "not answered within 20 s"),
+        (b"garbage without an end", "not answered within 20 s"),
+        (b'\xff\xfe{"id":1}\n[]\n{"id":"1","result":{}}\n{"id":2,"result":{}}\n', "not answered within 20 s"),
+        (b'{"id":1,"error":{"code":-32600,"message":"Invalid clientInfo.name"}}\n', "Invalid clientInfo.name"),
+        (b'{"id":1,"result":{"userAgent":5}}\n', "userAgent"),
+        (b'{"id":1,"result":[]}\n', "unexpected form"),
+        (b'{"id":1,"result":{}}\n', "unexpected form"),
     ],
 )
-async def test_silence_a_refusal_and_nonsense_are_one_handshake_error_that_says_which(error: Exception) -> None:
-    """R9; issue A: bad input of all kinds one clear error."""
-    peer = ScriptedPeer(error)
-    with pytest.raises(HandshakeError) as caught:
-        await handshake(peer, client_name="tutti-side", client_version="0.1.0")
-    assert str(error) in str(caught.value)
-    assert caught.value.__cause__ is error
-    assert [m for m, _, _ in peer.sent] == ["initialize"]
+async def test_silence_garbage_and_a_refusal_are_one_handshake_error_that_says_which(
+    answer: bytes, says: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    """R9, T14: bad input of all kinds is one clear error within a named bound; nothing more is sent."""
+    async with served(answer) as (peer, server):
+        with pytest.raises(HandshakeError, match=says) as caught:
+            await handshake(peer)
+        await trio.testing.wait_all_tasks_blocked()
+        assert [m["method"] for m in server.messages] == ["initialize"]
+    assert caught.value.__cause__ is not None
 
 
 @pytest.mark.parametrize("status", [1, -9, None])
 async def test_an_end_before_the_answer_is_a_failed_start_with_status_and_last_lines_as_attributes(
     status: int | None,
 ) -> None:
-    """T19: start-up failures are on stderr alone. Its lines are an attribute, in no message and no repr."""
+    """T19, R9: start-up failures are on stderr alone. Its lines are an attribute, in no message and no repr."""
     tail = ("Error: CODEX_HOME points to nowhere",)
-    peer = ScriptedPeer(ConnectionClosedError("eof", PeerExit(status=status, stderr_tail=tail)))
-    with pytest.raises(StartFailedError) as caught:
-        await handshake(peer, client_name="tutti-side", client_version="0.1.0")
+    async with served(b"", exit=PeerExit(status=status, stderr_tail=tail)) as (peer, _):
+        with pytest.raises(StartFailedError) as caught:
+            await handshake(peer)
     assert caught.value.status == status
     assert caught.value.startup_output == tail
     assert (f"exit status {status}" in str(caught.value)) == (status is not None)
     assert "nowhere" not in str(caught.value) + repr(caught.value)
-
-
-async def test_an_end_of_which_nothing_is_known_is_a_failed_start_too() -> None:
-    """R9: a transport without a process."""
-    with pytest.raises(StartFailedError) as caught:
-        await handshake(ScriptedPeer(ConnectionClosedError("broken_pipe")), client_name="x", client_version="1")
-    assert (caught.value.status, caught.value.startup_output) == (None, ())

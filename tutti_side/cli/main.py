@@ -1,0 +1,107 @@
+"""The command group `tutti-side`: what commands there are, and how an error becomes a sentence and an exit code."""
+
+import argparse
+import importlib.metadata
+import os
+import sys
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from tutti_side.cli import _doctor
+from tutti_side.cli._terminal import plain
+from tutti_side.errors import TuttiSideError
+
+__all__ = ["main"]
+
+EXIT_ERROR = 1
+"""An error of ours that names no exit code of its own in ``exit_code``."""
+EXIT_USAGE = 2
+"""The command line was not understood; argparse's own."""
+EXIT_INTERRUPTED = 130
+"""Interrupted from the keyboard: 128 + SIGINT, as shells have it."""
+EXIT_PIPE = 141
+"""Whoever read our output has gone: 128 + SIGPIPE, as shells have it."""
+
+
+class Command(Protocol):
+    """A module that is one command."""
+
+    def register(self, subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+        """Add the command's parser, its `run` as the default ``run``."""
+        ...
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it, and return the exit code."""
+        ...
+
+
+COMMANDS: tuple[Command, ...] = (_doctor,)
+"""Every command, in the order of the help."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    An error of ours is one sentence on stderr, after the last lines that a process wrote which did not start. Any other
+    exception is a bug, and leaves as it is.
+
+    Args:
+      argv: the words after the program's name; None: the process' own.
+    """
+    parser = _parser()
+    try:
+        args = parser.parse_args(argv)
+    except SystemExit as end:
+        return int(end.code or 0)
+    if not hasattr(args, "run"):
+        parser.print_help(sys.stderr)
+        return EXIT_USAGE
+    try:
+        code: int = args.run(args)
+        sys.stdout.flush()
+    except (TuttiSideError, KeyboardInterrupt, BrokenPipeError, BaseExceptionGroup) as error:
+        return _report(error)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tutti-side", description="Ask a working agent a question without stopping its turn."
+    )
+    version = importlib.metadata.version("tutti-side")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for command in COMMANDS:
+        command.register(subparsers)
+    return parser
+
+
+def _report(error: BaseException) -> int:
+    """Say what `error` is, if it is one that we expect, and return its exit code; else raise it again."""
+    leaves = _leaves(error)
+    if not all(isinstance(leaf, TuttiSideError | KeyboardInterrupt | BrokenPipeError) for leaf in leaves):
+        raise error
+    if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
+        return EXIT_INTERRUPTED
+    if any(isinstance(leaf, BrokenPipeError) for leaf in leaves):
+        _forget_stdout()
+        return EXIT_PIPE
+    for leaf in leaves:
+        output: tuple[str, ...] = getattr(leaf, "startup_output", ())
+        sys.stderr.writelines(f"  {plain(line)}\n" for line in output)
+        sys.stderr.write(f"tutti-side: {plain(str(leaf))}\n")
+    return int(getattr(leaves[0], "exit_code", EXIT_ERROR))
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    return [leaf for inner in group.exceptions for leaf in _leaves(inner)]
+
+
+def _forget_stdout() -> None:
+    """Send what is still buffered nowhere, so that it doesn't fail once more when the interpreter closes stdout."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
