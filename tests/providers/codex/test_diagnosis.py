@@ -1,6 +1,7 @@
 """What `doctor` is told of Codex: nothing that is wrong with it is an error, each is a sentence."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,14 @@ import trio
 from tutti_providers.codex import _launch
 from tutti_providers.codex._diagnosis import diagnose_codex
 from tutti_side.contract.diagnosis import Diagnosis
+from tutti_side.testing.processes import marked_processes
+
+
+@pytest.fixture(autouse=True)
+def no_process_left(tmp_path: Path) -> Iterator[None]:
+    """F31: whatever was started for the answer is gone with it."""
+    yield
+    assert marked_processes(f"HOME={tmp_path}") == []
 
 
 def environ(home: Path) -> dict[str, str]:
