@@ -74,13 +74,14 @@ def is_retryable(error: DBAPIError) -> bool:
 
 
 def error_code(error: DBAPIError) -> int | str | None:
-    """Return PostgreSQL's SQLSTATE, MySQL's number or SQLite's name of an error; None when the driver gives none."""
+    """Return MySQL's number, PostgreSQL's SQLSTATE or SQLite's name of an error; None when the driver gives none."""
     original = error.orig
+    if original is not None and original.args and isinstance(original.args[0], int):
+        return original.args[0]
     for name in ("sqlstate", "sqlite_errorname"):
         if isinstance(code := getattr(original, name, None), str):
             return code
-    arguments = original.args if original is not None else ()
-    return arguments[0] if arguments and isinstance(arguments[0], int) else None
+    return None
 
 
 def run_transaction(engine: Engine, work: Callable[[Connection], T]) -> T:
@@ -109,8 +110,10 @@ def our_errors() -> Iterator[None]:
     except PoolTimeoutError as error:
         raise SinkUnavailableError("every connection to the database is in use") from error
     except DBAPIError as error:
-        words = f"the database answered {type(error).__name__} (code {error_code(error)})"
-        if error.connection_invalidated or isinstance(error, OperationalError | InterfaceError):
+        code = error_code(error)
+        words = f"the database answered {type(error).__name__} (code {code})"
+        operational = isinstance(error, OperationalError | InterfaceError) and code != "SQLITE_ERROR"
+        if error.connection_invalidated or operational:
             raise SinkUnavailableError(f"{words}: send the same batch again") from error
         raise SinkInternalError(f"{words}: please report it") from error
 

@@ -20,8 +20,8 @@ from tutti_replication.structs import Snapshot
 
 from ._apply import Duplicate, Known, Reject, Stored, Write, decide
 
-Row = dict[str, Any]
-"""Column name → value of one table of ``_schema``."""
+Row = tuple[Any, ...]
+"""The values of one row, in the order of its table's columns in ``_schema``."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -126,9 +126,7 @@ def plan_batch(
             disposition, cursor = APPLIED, last_cursor
             known[one.mutation_key] = Known(one.identity_key, cursor)
             stored[one.entity_key] = decision.stored
-            plan.ledger.append(
-                {"mutation_key": one.mutation_key, "identity_key": one.identity_key, "at_cursor": cursor}
-            )
+            plan.ledger.append((one.mutation_key, one.identity_key, cursor))
             plan.entities[one.entity_key] = _entity_row(one, decision.stored, cursor)
             if isinstance(mutation, MessageUpsert):
                 _observe(plan.observed, observed, one.parent_key, mutation, cursor)
@@ -158,12 +156,7 @@ def _observe(
     )
     if now != before:
         observed[session] = now
-        rows[session] = {
-            "session_key": session,
-            "version": now.version,
-            "time_ms": now.time_ms,
-            "at_cursor": cursor,
-        }
+        rows[session] = (session, now.version, now.time_ms, cursor)
 
 
 def _entity_row(one: Prepared, stored: Stored, cursor: int) -> Row:
@@ -178,22 +171,22 @@ def _entity_row(one: Prepared, stored: Stored, cursor: int) -> Row:
         elif isinstance(mutation, TurnUpsert) and mutation.snapshot.identity_anchor_turn_id != stored.anchor:
             snapshot = msgspec.structs.replace(snapshot, identity_anchor_turn_id=stored.anchor)
         payload, scope = _encode(snapshot), _encode(mutation.scope)
-    return {
-        "entity_key": one.entity_key,
-        "parent_key": one.parent_key,
-        "entity_type": mutation.entity_type,
-        "workspace_id": mutation.workspace_id.encode(),
-        "source_device_id": mutation.source_device_id.encode(),
-        "entity_ids": _encode(mutation.key),
-        "deleted": stored.deleted,
-        "closed": stored.closed,
-        "version": stored.version,
-        "updated_at_ms": stored.updated_at_ms,
-        "created_at_ms": stored.created_at_ms,
-        "anchor": None if stored.anchor is None else stored.anchor.encode(),
-        "sort_time_ms": sort_time_ms,
-        "sort_rank": sort_rank,
-        "at_cursor": cursor,
-        "payload": payload,
-        "scope": scope,
-    }
+    return (
+        one.entity_key,
+        one.parent_key,
+        mutation.entity_type,
+        mutation.workspace_id.encode(),
+        mutation.source_device_id.encode(),
+        _encode(mutation.key),
+        stored.deleted,
+        stored.closed,
+        stored.version,
+        stored.updated_at_ms,
+        stored.created_at_ms,
+        None if stored.anchor is None else stored.anchor.encode(),
+        sort_time_ms,
+        sort_rank,
+        cursor,
+        payload,
+        scope,
+    )

@@ -20,6 +20,7 @@ from tutti_replication.canonical import (
     ENTITY_TURN,
 )
 from tutti_replication.keys import KEY_TYPES, EntityKey
+from tutti_replication.stored import read_stored
 from tutti_replication.structs import (
     InteractionSnapshot,
     MessageSnapshot,
@@ -89,16 +90,14 @@ class Changes(msgspec.Struct, frozen=True):
     more: bool
 
 
-_SNAPSHOTS: dict[str, msgspec.json.Decoder[Any]] = {
-    ENTITY_TARGET: msgspec.json.Decoder(TargetSnapshot),
-    ENTITY_SESSION: msgspec.json.Decoder(SessionSnapshot),
-    ENTITY_TURN: msgspec.json.Decoder(TurnSnapshot),
-    ENTITY_INTERACTION: msgspec.json.Decoder(InteractionSnapshot),
-    ENTITY_MESSAGE: msgspec.json.Decoder(MessageSnapshot),
+_SNAPSHOTS: dict[str, type[Snapshot]] = {
+    ENTITY_TARGET: TargetSnapshot,
+    ENTITY_SESSION: SessionSnapshot,
+    ENTITY_TURN: TurnSnapshot,
+    ENTITY_INTERACTION: InteractionSnapshot,
+    ENTITY_MESSAGE: MessageSnapshot,
 }
 _KEYS: dict[str, msgspec.json.Decoder[Any]] = {name: msgspec.json.Decoder(key) for name, key in KEY_TYPES.items()}
-_TARGET_SCOPE = msgspec.json.Decoder(TargetScope)
-_SESSION_SCOPE = msgspec.json.Decoder(SessionScope)
 
 _SESSION = ENTITY.alias("session")
 _VISIBLE = ~exists().where(_SESSION.c.entity_key == ENTITY.c.parent_key, _SESSION.c.deleted == true())
@@ -197,8 +196,9 @@ def _entity(row: AnyRow) -> Entity:
     scope: Scope | None = None
     cursor = row.at_cursor
     if not row.deleted:
-        snapshot = _SNAPSHOTS[row.entity_type].decode(row.payload)
-        scope = (_TARGET_SCOPE if row.entity_type == ENTITY_TARGET else _SESSION_SCOPE).decode(row.scope)
+        snapshot = read_stored(_SNAPSHOTS[row.entity_type], row.payload)
+        of_target = row.entity_type == ENTITY_TARGET
+        scope = read_stored(TargetScope, row.scope) if of_target else read_stored(SessionScope, row.scope)
         if isinstance(snapshot, SessionSnapshot) and row.observed_version is not None:
             cursor = max(cursor, row.observed_cursor)
             snapshot = msgspec.structs.replace(

@@ -22,6 +22,8 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 
+from tutti_sinks import SqlSink, open_sql_sink
+
 READY_S = 60.0
 """A cold start takes 1 to 7 seconds; a busy machine with two cores may need far longer."""
 
@@ -319,3 +321,10 @@ class CuttingProxy:
                 return False
             self._cut = None
             return True
+
+
+@pytest.fixture
+def sink(database_url: str) -> Iterator[SqlSink]:
+    """A fresh projection, once for each of the three kinds of database."""
+    with open_sql_sink(database_url) as sink:
+        yield sink
