@@ -144,13 +144,16 @@ def _take_apart(data: bytes, epoch: int) -> ChangeBatch:
         check_header(schema_version, len(elements))
     except BrokenRuleError as broken:
         raise broken.rejection(*(read_ids(elements[0]) if elements else ("", ""))) from None
-    mutations = tuple(_read_element(index, element) for index, element in enumerate(elements))
-    _check_utf8(data)
+    wrong_byte = _first_wrong_byte(data)
+    mutations = tuple(_read_element(index, element, wrong_byte) for index, element in enumerate(elements))
+    if wrong_byte is not None:
+        _refuse_bytes(elements[0], wrong_byte)
     return ChangeBatch(schema_version=schema_version, projection_epoch=actual, mutations=mutations)
 
 
-def _read_element(index: int, element: Raw) -> WireMutation:
-    _check_utf8(bytes(element), *read_ids(element))
+def _read_element(index: int, element: Raw, wrong_byte: int | None) -> WireMutation:
+    if wrong_byte is not None and _first_wrong_byte(bytes(element)) is not None:
+        _refuse_bytes(element, wrong_byte)
     try:
         mutation = _MUTATION_DECODER.decode(element)
     except msgspec.DecodeError:
@@ -163,13 +166,16 @@ def _read_element(index: int, element: Raw) -> WireMutation:
     return mutation
 
 
-def _check_utf8(data: bytes, mutation_id: str = "", transaction_id: str = "") -> None:
+def _first_wrong_byte(data: bytes) -> int | None:
     try:
         data.decode()
     except UnicodeDecodeError as error:
-        raise PermanentRejection(
-            "schema", mutation_id, transaction_id, rule=Rule.INVALID_UTF8, byte_offset=error.start
-        ) from None
+        return error.start
+    return None
+
+
+def _refuse_bytes(element: Raw, wrong_byte: int) -> NoReturn:
+    raise PermanentRejection("schema", *read_ids(element), rule=Rule.INVALID_UTF8, byte_offset=wrong_byte)
 
 
 def _refuse_malformed(data: bytes, epoch: int, error: Exception) -> NoReturn:

@@ -4,7 +4,7 @@ Source: wire page, Answers ("PermanentRejection", "What a sink decides"). The ru
 """
 
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -14,6 +14,10 @@ __all__ = ["PermanentRejection", "PermanentRejectionBody", "RejectionKind", "Rul
 
 RejectionKind = Literal["schema", "identity", "permission"]
 """Whose fault: the shape of the batch, a mutation or anchor that contradicts a stored one, or the sender's rights."""
+
+
+ID_CHARACTERS_SHOWN: Final = 64
+"""So much of an id stands in a message; the attributes hold all of it, and a wrong one may be megabytes long."""
 
 
 class Rule(StrEnum):
@@ -92,7 +96,7 @@ class PermanentRejection(ReplicationError):
         byte_offset: int | None = None,
     ) -> None:
         where = f" at {field}" if field else "" if byte_offset is None else f" at byte {byte_offset}"
-        who = f"mutation {mutation_id!r}" if mutation_id else "the batch"
+        who = f"mutation {mutation_id[:ID_CHARACTERS_SHOWN]!r}" if mutation_id else "the batch"
         super().__init__(f"permanent {kind} rejection of {who}: {rule.value}{where}")
         self.kind: RejectionKind = kind
         self.mutation_id = mutation_id
