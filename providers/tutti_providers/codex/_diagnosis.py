@@ -1,6 +1,7 @@
 """What a person is told of the Codex on this machine."""
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -22,6 +23,9 @@ from tutti_side.jsonrpc.transports.stdio import open_stdio
 __all__ = ["diagnose_codex"]
 
 NAME = "codex"
+
+ESCAPES = "on this system a command of the agent that leaves its process group can outlive Codex"
+"""What a person must know where the guard process can't see every descendant (anywhere but on Linux)."""
 
 
 class _Deaf:
@@ -63,6 +67,8 @@ async def diagnose_codex(
             provider=NAME, found=False, reason=str(error), capabilities=SideCapabilities.unsupported(str(error))
         )
     facts = (Fact(name="binary", value=str(binary.path)), Fact(name="found through", value=binary.origin))
+    if sys.platform != "linux":
+        facts = (*facts, Fact(name="leftovers", value=ESCAPES))
     return await _ask(binary, facts, launch_environment(environ, codex_home=codex_home))
 
 

@@ -3,11 +3,12 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trio
 
-from tutti_providers.codex import _launch
+from tutti_providers.codex import _diagnosis, _launch
 from tutti_providers.codex._diagnosis import diagnose_codex
 from tutti_side.contract.diagnosis import Diagnosis
 from tutti_side.testing.processes import marked_processes
@@ -73,6 +74,19 @@ async def test_a_configuration_that_the_real_binary_refuses_is_a_failed_start_to
     assert not diagnosis.supported
     assert "ended with exit status" in (diagnosis.reason or "")
     assert any("approval_policy" in line for line in diagnosis.startup_output)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("platform", "told"), [("linux", False), ("darwin", True)])
+async def test_where_a_descendant_can_escape_the_guard_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str, told: bool
+) -> None:
+    """R13 is proven on Linux alone; elsewhere a person is told what can be left."""
+    monkeypatch.setattr(_diagnosis, "sys", SimpleNamespace(platform=platform))
+    program = script(tmp_path / "codex", "#!/bin/sh\nexit 3\n")
+    with trio.fail_after(60):
+        diagnosis = await diagnose_codex(program, environ=environ(tmp_path), codex_home=tmp_path)
+    assert ("leftovers" in facts(diagnosis)) == told
 
 
 async def test_without_a_binary_it_says_where_was_looked_and_starts_nothing(
