@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import cast
 
 import trio
 
@@ -43,6 +44,9 @@ KILL_WAIT_S = _guard.LEFTOVER_GRACE_S + _guard.SWEEP_S + 0.5
 
 FORCE_WAIT_S = 3.0
 """How long the host's own search, itself bounded by `ORPHANS_S`, may take; then what is left is logged and given up."""
+
+SHUT_DOWN_S = 10.0
+"""The shield around all steps, which are bounded themselves and take 7.75 s at most; after it the pipes are closed."""
 
 EXIT_WAIT_S = 2.0
 """How long `wait_exit` waits for the status and the last of stderr: the stream ends some ms before both are known."""
@@ -106,7 +110,7 @@ async def open_stdio(
                 block_error = error
                 raise
             finally:
-                with trio.CancelScope(shield=True):  # bounded by the steps of `_shut_down`
+                with trio.move_on_after(SHUT_DOWN_S, shield=True):
                     await transport._shut_down(gently=transport.started)
                 transport._stop_tasks()
     except BaseExceptionGroup as group:
@@ -204,10 +208,10 @@ class StdioTransport(Transport):
         """
         try:
             await self._shut_down(gently=True)
-        except trio.Cancelled:
-            with trio.CancelScope(shield=True):  # bounded by the steps
-                await self._shut_down(gently=False)
-            raise
+        finally:
+            if not self._finished.is_set():
+                with trio.move_on_after(SHUT_DOWN_S, shield=True):
+                    await self._shut_down(gently=False)
 
     async def _start(self, launch: bytes, program: str, cwd: str | None) -> None:
         """Hand the guard its launch and wait for its answer."""
@@ -304,6 +308,9 @@ class StdioTransport(Transport):
             self._control.shutdown(socket.SHUT_WR)  # also for a guard that still waits for the rest of its launch
 
     def _kill_guard(self) -> None:
+        """End the guard, and what `_follow_guard` hears of it, even if something else holds the guard's end."""
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)
         if self._reaping:
             self._process.kill()  # looks first whether it has been reaped
         else:
@@ -373,6 +380,12 @@ def _what(error: Exception) -> str:
 
 
 def _is_only(group: BaseExceptionGroup[BaseException], error: BaseException) -> bool:
-    """Whether `group` holds nothing but `error`."""
-    rest = group.split(lambda leaf: leaf is error)[1]
-    return rest is None
+    """Whether `group` holds nothing but `error`, which can be a group itself (a nursery takes such a one apart)."""
+    return _leaves(group) == _leaves(error)
+
+
+def _leaves(error: BaseException) -> list[int]:
+    if not isinstance(error, BaseExceptionGroup):
+        return [id(error)]
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    return [leaf for part in group.exceptions for leaf in _leaves(part)]

@@ -1,0 +1,141 @@
+"""Who survives whose end: a forking shell command, a daemon of it and a deaf tool server, against every way to end."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+
+from tutti_side.jsonrpc.transports.process_table import has_environment_entry, read_table
+from tutti_side.jsonrpc.transports.stdio import StdioTransport, open_stdio
+from tutti_side.testing.processes import descendants_of, is_alive, wait_processes_ended
+
+pytestmark = pytest.mark.process
+
+Lab = Any
+BOUND_S = 30.0
+
+QUIET = "app-server that ends with its stdin"
+DEAF = "app-server that is deaf"
+APP_SERVERS = pytest.mark.parametrize("arguments", [[], ["deaf"]], ids=[QUIET, DEAF])
+
+
+@asynccontextmanager
+async def open_zoo(lab: Lab, arguments: list[str]) -> AsyncIterator[tuple[StdioTransport, dict[int, int]]]:
+    """Open the zoo; yield it and everything below its guard."""
+    async with open_stdio([*lab.zoo, *arguments], env=lab.env) as child:
+        assert await child.receive_some(100) == b"ready\n"
+        below = descendants_of(child.guard_pid)
+        assert_is_a_zoo(lab, child.guard_pid, child.pid, below)
+        yield child, below
+
+
+def assert_is_a_zoo(lab: Lab, guard: int, child: int, below: dict[int, int]) -> None:
+    """The three kinds are there, or the tests here would show nothing."""
+    table = read_table()
+    rows = [table[pid] for pid in below]
+    sessions = {row.session for row in rows}
+    assert len(sessions) == 3  # the child's with its tool server, the shell command's, the daemon's
+    assert guard in sessions
+    daemons = [row for row in rows if row.parent == guard and row.pid != child]
+    assert len(daemons) == 1  # its parent has gone, so it is the guard's by now
+    assert any(row.parent == child and not has_environment_entry(row.pid, lab.marker) for row in rows)
+
+
+@APP_SERVERS
+async def test_nobody_survives_a_normal_close(lab: Lab, arguments: list[str]) -> None:
+    """F30: closing kills the leader, grandchildren live on."""
+    with trio.fail_after(BOUND_S):
+        async with open_zoo(lab, arguments) as (child, below):
+            pass
+        assert [pid for pid, start in below.items() if is_alive(pid, start)] == []
+        assert child.exit_status == (-signal.SIGKILL if arguments else 0)
+
+
+@APP_SERVERS
+async def test_nobody_survives_the_kill_of_the_child(lab: Lab, arguments: list[str]) -> None:
+    """T16: SIGKILL orphans grandchildren in other sessions. They end at once, not only when the transport is closed."""
+    with trio.fail_after(BOUND_S):
+        async with open_zoo(lab, arguments) as (child, below):
+            os.kill(child.pid, signal.SIGKILL)
+            assert await child.receive_some(1) == b""
+            assert (await child.wait_exit()).status == -signal.SIGKILL
+            await wait_processes_ended(below)
+
+
+@APP_SERVERS
+async def test_nobody_survives_the_kill_of_the_guard(lab: Lab, arguments: list[str]) -> None:
+    """Issue A, process ownership: if the guard itself is killed, the host ends what is left, and the stream ends."""
+    with trio.fail_after(BOUND_S):
+        async with open_zoo(lab, arguments) as (child, below):
+            os.kill(child.guard_pid, signal.SIGKILL)
+            assert await child.receive_some(1) == b""
+            ended = await child.wait_exit()
+            assert ended.status is None
+            await wait_processes_ended(below)
+
+
+@APP_SERVERS
+async def test_nobody_survives_a_close_with_a_stopped_guard(lab: Lab, arguments: list[str]) -> None:
+    """R12: a guard that doesn't answer has a bound, and then the host does its work."""
+    with trio.fail_after(BOUND_S):
+        async with open_zoo(lab, arguments) as (child, below):
+            os.kill(child.guard_pid, signal.SIGSTOP)
+        assert [pid for pid, start in below.items() if is_alive(pid, start)] == []
+
+
+@pytest.mark.parametrize("mode", ["plain", "forked"])
+@APP_SERVERS
+async def test_nobody_survives_the_kill_of_the_host(lab: Lab, arguments: list[str], mode: str) -> None:
+    """R13 when our host is killed; also when it had forked a process that holds a copy of every descriptor of ours."""
+    copy = 0
+    with trio.fail_after(BOUND_S):
+        host = await trio.lowlevel.open_process(
+            [*lab.host, mode, *lab.zoo, *arguments], env=lab.env, stdout=subprocess.PIPE
+        )
+        assert host.stdout is not None
+        try:
+            who = json.loads(await host.stdout.receive_some(1000))
+            copy = who["copy"]
+            below = descendants_of(who["guard"])
+            assert_is_a_zoo(lab, who["guard"], who["child"], below)
+            guard = {who["guard"]: read_table()[who["guard"]].started_ticks}
+            host.kill()
+            await host.wait()
+            await wait_processes_ended(below | guard)
+        finally:
+            if copy:
+                os.kill(copy, signal.SIGKILL)
+            await host.stdout.aclose()  # noqa: ASYNC102 - it only closes
+
+
+async def test_nobody_survives_a_start_that_is_cancelled_in_its_first_moment(lab: Lab) -> None:
+    """F32: cancelling the owner leaves nothing, also when it comes before the child had a chance."""
+    with trio.fail_after(BOUND_S):
+        for _ in range(10):
+            with trio.move_on_after(0.015):
+                async with open_zoo(lab, []):
+                    pass
+            assert lab.alive() == []
+
+
+async def test_many_children_end_side_by_side(lab: Lab) -> None:
+    """R12: one child's grace is not another's wait; each ends with all its own and none of its neighbours'."""
+    with trio.fail_after(BOUND_S):
+        async with open_zoo(lab, []) as (neighbour, below), trio.open_nursery() as nursery:
+
+            async def open_and_close() -> None:
+                async with open_zoo(lab, []):
+                    pass
+
+            for _ in range(4):
+                nursery.start_soon(open_and_close)
+            while nursery.child_tasks:
+                await trio.testing.wait_all_tasks_blocked(0.01)
+            assert [pid for pid, start in below.items() if not is_alive(pid, start)] == []
+            assert neighbour.exit_status is None
