@@ -73,7 +73,7 @@ class Calls:
       overload_code: the error code that is retried, or None.
       rng: draws the retries' delays.
       wake_writer: called when a frame was queued.
-      wake_reaper: called when a grace began that ends at the given moment.
+      wake_reaper: called when a grace began; the next one ends at the given moment.
       give_up: called when not even the reserve has room; it must end the connection, and so call `close`.
 
     Attributes:
@@ -155,6 +155,8 @@ class Calls:
         if message.error is not NO_RAW and (message.result is NO_RAW or bytes(message.error) != b"null"):
             outcome = error = read_error(message.error, call.method)
             if error.code == self._overload_code and call.task is not None and self._may_retry(call):
+                self.overload_retries += 1
+                self._backing_off[call.number] = call
                 self._wake(call)
                 self.pump()
                 return
@@ -219,8 +221,6 @@ class Calls:
 
         Cancellation: it isn't sent again.
         """
-        self.overload_retries += 1
-        self._backing_off[call.number] = call
         try:
             with trio.move_on_after(delay_s):
                 await self._closed.wait()
