@@ -64,7 +64,7 @@ class Turn(Read, frozen=True):
     status: str
     """``inProgress``, ``completed``, ``interrupted`` or ``failed``. An answered interrupt proves nothing; this does."""
     items: tuple[msgspec.Raw, ...] = ()
-    """Each for `decode_item`. Empty in notifications."""
+    """Each for `decode_item`. In notifications empty, or a message of the agent (seen on completed turns only)."""
     error: TurnError | None = None
     started_at: int | None = None
     """Unix time in seconds."""
