@@ -1,4 +1,4 @@
-"""Run as a host that will be killed: opens a child, says who is who in one JSON line, and waits.
+"""Run as a host that will be killed: says ``opening``, opens a child, says who is who in one JSON line, waits.
 
 Arguments: ``plain``, or ``forked`` (the host has forked a process that holds a copy of every descriptor); the command.
 """
@@ -15,6 +15,7 @@ from tutti_side.jsonrpc.transports.stdio import open_stdio
 
 async def main() -> None:
     mode, *command = sys.argv[1:]
+    os.write(1, b"opening\n")
     async with open_stdio(command, env=dict(os.environ)) as child:
         await child.receive_some(100)
         copy = 0

@@ -13,7 +13,7 @@ import trio
 
 from tutti_side.jsonrpc.transports.process_table import has_environment_entry, read_table
 from tutti_side.jsonrpc.transports.stdio import StdioTransport, open_stdio
-from tutti_side.testing.processes import descendants_of, is_alive, wait_processes_ended
+from tutti_side.testing.processes import descendants_of, is_alive, wait_no_marked_process, wait_processes_ended
 
 pytestmark = pytest.mark.process
 
@@ -89,29 +89,78 @@ async def test_nobody_survives_a_close_with_a_stopped_guard(lab: Lab, arguments:
         assert [pid for pid, start in below.items() if is_alive(pid, start)] == []
 
 
+@asynccontextmanager
+async def open_host(lab: Lab, mode: str, command: list[str]) -> AsyncIterator[tuple[trio.Process, "Words"]]:
+    """Start a host to be killed; yield it, and the words it says, the first of which was heard."""
+    host = await trio.lowlevel.open_process([*lab.host, mode, *command], env=lab.env, stdout=subprocess.PIPE)
+    assert host.stdout is not None
+    words = Words(host.stdout)
+    try:
+        assert await words.line() == b"opening"
+        yield host, words
+    finally:
+        host.kill()
+        with trio.move_on_after(BOUND_S, shield=True):
+            await host.wait()
+            await host.stdout.aclose()
+
+
+class Words:
+    """The lines of a stream, one by one."""
+
+    def __init__(self, stream: trio.abc.ReceiveStream) -> None:
+        self._stream = stream
+        self._data = b""
+
+    async def line(self) -> bytes:
+        """Return the next line."""
+        while b"\n" not in self._data:
+            data = await self._stream.receive_some(1000)
+            assert data
+            self._data += data
+        line, _, self._data = self._data.partition(b"\n")
+        return line
+
+
 @pytest.mark.parametrize("mode", ["plain", "forked"])
 @APP_SERVERS
 async def test_nobody_survives_the_kill_of_the_host(lab: Lab, arguments: list[str], mode: str) -> None:
     """R13 when our host is killed; also when it had forked a process that holds a copy of every descriptor of ours."""
-    copy = 0
     with trio.fail_after(BOUND_S):
-        host = await trio.lowlevel.open_process(
-            [*lab.host, mode, *lab.zoo, *arguments], env=lab.env, stdout=subprocess.PIPE
-        )
-        assert host.stdout is not None
-        try:
-            who = json.loads(await host.stdout.receive_some(1000))
-            copy = who["copy"]
-            below = descendants_of(who["guard"])
-            assert_is_a_zoo(lab, who["guard"], who["child"], below)
-            guard = {who["guard"]: read_table()[who["guard"]].started_ticks}
+        async with open_host(lab, mode, [*lab.zoo, *arguments]) as (host, words):
+            who = json.loads(await words.line())
+            try:
+                below = descendants_of(who["guard"])
+                assert_is_a_zoo(lab, who["guard"], who["child"], below)
+                guard = {who["guard"]: read_table()[who["guard"]].started_ticks}
+                host.kill()
+                await wait_processes_ended(below | guard)
+            finally:
+                if who["copy"]:
+                    os.kill(who["copy"], signal.SIGKILL)
+
+
+async def test_the_child_is_asked_to_end_when_guard_and_host_are_killed_together(lab: Lab) -> None:
+    """Our choice: PR_SET_PDEATHSIG is SIGTERM, so that Codex still ends its shell commands when nobody else is left."""
+    with trio.fail_after(BOUND_S):
+        async with open_host(lab, "plain", ["sh", "-c", "echo; exec sleep 1000"]) as (host, words):
+            who = json.loads(await words.line())
+            child = {who["child"]: read_table()[who["child"]].started_ticks}
+            host.send_signal(signal.SIGSTOP)  # so that it can't do the guard's work
+            os.kill(who["guard"], signal.SIGKILL)
             host.kill()
-            await host.wait()
-            await wait_processes_ended(below | guard)
-        finally:
-            if copy:
-                os.kill(copy, signal.SIGKILL)
-            await host.stdout.aclose()  # noqa: ASYNC102 - it only closes
+            await wait_processes_ended(child)
+
+
+async def test_nobody_survives_a_host_that_is_killed_while_it_opens(lab: Lab) -> None:
+    """Our choice: PR_SET_PDEATHSIG is SIGTERM: Codex then ends its shell commands itself, when nobody else is left."""
+    with trio.fail_after(BOUND_S):
+        for moment in range(12):
+            async with open_host(lab, "plain", lab.zoo) as (host, _):
+                with trio.move_on_after(moment * 0.004):  # not a wait for anything: it is where the axe falls
+                    await trio.sleep_forever()
+                host.kill()
+            await wait_no_marked_process(lab.marker)
 
 
 async def test_nobody_survives_a_start_that_is_cancelled_in_its_first_moment(lab: Lab) -> None:
