@@ -5,7 +5,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tutti_providers.codex._launch import FoundBinary, app_server_command, find_binary, handshake, launch_environment
+from tutti_providers.codex._launch import (
+    FoundBinary,
+    Handshake,
+    app_server_command,
+    find_binary,
+    handshake,
+    launch_environment,
+)
 from tutti_providers.codex.errors import (
     HOW_TO_GET_ONE,
     BinaryNotFoundError,
@@ -83,24 +90,28 @@ async def _ask(binary: FoundBinary, facts: tuple[Fact, ...], env: Mapping[str, s
             startup_output=output,
         )
 
+    answer: Handshake | HandshakeError
     try:
         async with (
             open_stdio(app_server_command(binary.path), env=env, name=NAME) as transport,
             open_peer(transport, _Deaf(), params_type=Head, name=NAME) as peer,
         ):
             try:
-                shaken = await handshake(peer)
+                answer = await handshake(peer)
             except HandshakeError as error:
-                return failed(f"{error}; {HOW_TO_GET_ONE}", transport.stderr_tail)
+                answer = error
     except StartFailedError as error:
         return failed(str(error), error.startup_output)
     except ProcessStartError as error:
         return failed(str(error), error.stderr_tail)
-    attestation = shaken.attestation
+    if isinstance(answer, HandshakeError):
+        # Only now, after its end, is all that it wrote to stderr in.
+        return failed(f"{answer}; {HOW_TO_GET_ONE}", transport.stderr_tail)
+    attestation = answer.attestation
     return Diagnosis(
         provider=NAME,
         found=True,
-        facts=(*facts, Fact(name="home", value=shaken.codex_home or "not told")),
+        facts=(*facts, Fact(name="home", value=answer.codex_home or "not told")),
         version=attestation.version,
         supported=attestation.supported,
         reason=None if attestation.reason is None else f"{attestation.reason}; {HOW_TO_GET_ONE}",

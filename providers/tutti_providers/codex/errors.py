@@ -7,7 +7,9 @@ __all__ = [
     "BinaryUnusableError",
     "CodexError",
     "HandshakeError",
+    "RequestRefusedError",
     "StartFailedError",
+    "UnansweredError",
     "UnsupportedVersionError",
 ]
 
@@ -97,3 +99,33 @@ class UnsupportedVersionError(CodexError):
         super().__init__(f"{reason}; {HOW_TO_GET_ONE}")
         self.version = version
         self.reason = reason
+
+
+class RequestRefusedError(CodexError):
+    """The app-server answered a request with an error.
+
+    Attributes:
+      method: what was asked.
+      code: the error's code; nearly always -32600, whatever is wrong.
+      server_message: the server's words. They can quote what was sent, so they are not in this error's message.
+    """
+
+    def __init__(self, method: str, code: int, server_message: str) -> None:
+        super().__init__(f"Codex refused {method} (error {code}); `server_message` has its words")
+        self.method = method
+        self.code = code
+        self.server_message = server_message
+
+
+class UnansweredError(CodexError):
+    """The app-server did not answer a request in time. It may have been executed.
+
+    Attributes:
+      method: what was asked.
+      deadline_s: how long was waited.
+    """
+
+    def __init__(self, method: str, deadline_s: float) -> None:
+        super().__init__(f"Codex did not answer {method} within {deadline_s:g} s")
+        self.method = method
+        self.deadline_s = deadline_s

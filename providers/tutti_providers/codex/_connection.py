@@ -1,0 +1,248 @@
+"""One app-server: its process, its peer, its router, and the nursery for what nobody waits for any more.
+
+A connection is leased by the sessions and Sides on it; the last lease closes it. Late answers and unsubscribes that
+failed are its own business: whoever started them may be gone, the connection is there as long as they matter.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import msgspec
+import trio
+
+from tutti_providers.codex._declines import REFUSED_CODE, refusal
+from tutti_providers.codex._launch import Handshake, handshake
+from tutti_providers.codex._router import Router, RouterStatistics
+from tutti_providers.codex._thread import CodexThread
+from tutti_providers.codex.errors import RequestRefusedError, UnansweredError
+from tutti_providers.codex.schema.notifications import Head
+from tutti_providers.codex.schema.requests import (
+    REQUESTS,
+    Empty,
+    Params,
+    TurnInterruptParams,
+    UnsubscribeParams,
+    UnsubscribeResult,
+)
+from tutti_side.contract import ProviderLostError, ProviderProtocolError, ScopeRef, TurnId
+from tutti_side.jsonrpc import (
+    REQUEST_DEADLINE_S,
+    ConnectionClosedError,
+    InvalidResultError,
+    LocalError,
+    Message,
+    Peer,
+    PeerStatistics,
+    RemoteError,
+    RequestTimeoutError,
+    ResultHook,
+    Transport,
+    open_peer,
+)
+from tutti_side.nursery import open_service_nursery
+
+__all__ = ["CLEANUP_DEADLINE_S", "CLIENT_NAME", "Connection", "ConnectionStatistics", "Release", "open_connection"]
+
+R = TypeVar("R")
+
+CLIENT_NAME = "tutti_side"
+"""Who we are to the server; stands at the head of its user agent."""
+
+CLIENT_VERSION = "0.1.0"
+"""Our version in the handshake."""
+
+CLEANUP_DEADLINE_S = 5.0
+"""How long one step of a cleanup may take: the slowest seen took some milliseconds, an unanswered one never ends."""
+
+RELEASE_TRIES_MAX = 5
+"""An unsubscribe is tried so often; after that the child ends with its process."""
+
+RELEASE_PAUSE_S = 0.2
+"""Pause after the first failed try; doubled each time."""
+
+
+class ConnectionStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """What one connection holds, and what it counted."""
+
+    version: str | None
+    leases: int
+    releasing: int
+    """Threads that are being unsubscribed in the background."""
+    unreleased: int
+    """Threads that could not be unsubscribed, and end with the process."""
+    peer: PeerStatistics
+    router: RouterStatistics
+
+
+class Release:
+    """An unsubscribe in the background."""
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+
+
+class Connection:
+    """A running app-server; made by `open_connection`."""
+
+    def __init__(self, peer: Peer[Head], router: Router, shaken: Handshake, nursery: trio.Nursery) -> None:
+        self.peer = peer
+        self.router = router
+        self.attestation = shaken.attestation
+        self.codex_home = shaken.codex_home
+        self.ended = trio.Event()
+        self._nursery = nursery
+        self._leases: set[ScopeRef] = set()
+        self._releasing = 0
+        self._unreleased = 0
+        router.on_lost = self.ended.set
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.attestation.version} leases={len(self._leases)}>"
+
+    @property
+    def is_usable(self) -> bool:
+        """False once it is lost, or given up by its last lease."""
+        return not self.ended.is_set() and self.peer.closed is None
+
+    def lease(self, ref: ScopeRef) -> None:
+        """Keep it open for a session or Side."""
+        self._leases.add(ref)
+
+    def give_back(self, ref: ScopeRef) -> None:
+        """Drop a lease; the last one ends the connection. Idempotent."""
+        if ref in self._leases:
+            self._leases.discard(ref)
+            if not self._leases:
+                self.ended.set()
+
+    def statistics(self) -> ConnectionStatistics:
+        """Return counts."""
+        return ConnectionStatistics(
+            version=self.attestation.version,
+            leases=len(self._leases),
+            releasing=self._releasing,
+            unreleased=self._unreleased,
+            peer=self.peer.statistics(),
+            router=self.router.statistics(),
+        )
+
+    async def request(
+        self,
+        params: Params,
+        result_type: type[R],
+        *,
+        deadline_s: float = REQUEST_DEADLINE_S,
+        hook: ResultHook | None = None,
+        cleanup: bool = False,
+    ) -> R:
+        """Send one of the protocol's requests; see `tutti_side.jsonrpc.Peer.request` for the rest.
+
+        Raises:
+          ProviderLostError: the connection is gone.
+          RequestRefusedError: the server answered with an error.
+          UnansweredError: it did not answer in time.
+          ProviderProtocolError: its answer has another form.
+
+        Cancellation: not sent, or may have been executed; the hook still runs.
+        """
+        assert REQUESTS[type(params)] is result_type
+        method = params.METHOD
+        try:
+            return await self.peer.request(
+                method, params, result_type=result_type, deadline_s=deadline_s, hook=hook, cleanup=cleanup
+            )
+        except ConnectionClosedError as error:
+            raise ProviderLostError(None if error.exit is None else error.exit.status) from error
+        except RemoteError as error:
+            raise RequestRefusedError(method, error.code, error.message) from error
+        except RequestTimeoutError as error:
+            raise UnansweredError(method, deadline_s) from error
+        except InvalidResultError as error:
+            raise ProviderProtocolError(method, error.where) from error
+
+    def decline(self, message: Message[Head]) -> None:
+        """Refuse a request of the server, in its own form. Synchronous; called in the reader."""
+        decline(self.peer, message)
+
+    # What nobody waits for any more
+
+    def release_thread(self, thread_id: str) -> Release:
+        """Unsubscribe a thread in the background, with bounded retries."""
+        release = Release()
+        self.router.retire(thread_id)
+        self._start(release.done, self._release, thread_id)
+        return release
+
+    def interrupt_later(self, thread: CodexThread, turn_id: TurnId) -> None:
+        """Interrupt, in the background, a turn whose starter has gone."""
+        self._start(trio.Event(), self._interrupt, thread.thread_id, turn_id)
+
+    def _start(self, done: trio.Event, work: Any, *arguments: Any) -> None:
+        if self.peer.closed is not None:
+            done.set()  # it ends with the process
+            return
+        self._releasing += 1
+        self._nursery.start_soon(self._run_late, done, work, arguments)
+
+    async def _run_late(self, done: trio.Event, work: Any, arguments: tuple[Any, ...]) -> None:
+        try:
+            await work(*arguments)
+        except Exception:  # contained: it was tried as often as it may be, and it is counted
+            self._unreleased += 1
+        finally:
+            self._releasing -= 1
+            done.set()
+
+    async def _release(self, thread_id: str) -> None:
+        for attempt in range(RELEASE_TRIES_MAX):
+            try:
+                await self._unsubscribe(thread_id)
+            except (UnansweredError, RequestRefusedError, ProviderProtocolError):
+                if attempt == RELEASE_TRIES_MAX - 1:
+                    raise
+                await trio.sleep(RELEASE_PAUSE_S * 2**attempt)
+            except ProviderLostError:
+                return  # gone with its process
+            else:
+                return
+
+    async def _unsubscribe(self, thread_id: str) -> None:
+        params = UnsubscribeParams(thread_id=thread_id)
+        await self.request(params, UnsubscribeResult, deadline_s=CLEANUP_DEADLINE_S, cleanup=True)
+
+    async def _interrupt(self, thread_id: str, turn_id: TurnId) -> None:
+        params = TurnInterruptParams(thread_id=thread_id, turn_id=turn_id)
+        await self.request(params, Empty, deadline_s=CLEANUP_DEADLINE_S, cleanup=True)
+
+
+def decline(peer: Peer[Head], message: Message[Head]) -> None:
+    """Refuse one request of the server."""
+    assert message.id is not None
+    answer = refusal(message.method or "")
+    try:
+        if answer is None:
+            peer.respond_error(message.id, REFUSED_CODE, "this client does not answer such requests")
+        else:
+            peer.respond(message.id, answer)
+    except (LocalError, ConnectionClosedError):
+        return  # answered already, or nobody is left to hear it
+
+
+@asynccontextmanager
+async def open_connection(transport: Transport, *, name: str) -> AsyncIterator[Connection]:
+    """Speak to an app-server over an open transport; the handshake is done when the block begins.
+
+    Raises:
+      StartFailedError: the process ended before it answered.
+      HandshakeError: it is no app-server that we can talk to.
+
+    Cancellation: what runs in the background is cancelled; the transport's owner ends the process.
+    """
+    peers: list[Peer[Head]] = []
+    router = Router(lambda message: decline(peers[0], message))
+    async with open_peer(transport, router, params_type=Head, name=name) as peer:
+        peers.append(peer)
+        shaken = await handshake(peer, client_name=CLIENT_NAME, client_version=CLIENT_VERSION)
+        async with open_service_nursery() as nursery:
+            yield Connection(peer, router, shaken, nursery)

@@ -1,0 +1,124 @@
+"""Creating a thread, by start or fork: one place for the answer that comes in time, late, or never.
+
+The answer is taken in the request's result hook, at its place in the wire order, whether or not anybody still waits.
+There the thread is validated, its early messages adopted and its route registered; or, when its creator has given up,
+it is released. So a late answer and a timely one are the same code, and no message of the thread falls between.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+import trio
+
+from tutti_providers.codex._connection import Connection, Release
+from tutti_providers.codex._router import PoolOverflowError
+from tutti_providers.codex._settings import SourceSettings
+from tutti_providers.codex._thread import CodexThread
+from tutti_providers.codex.schema.requests import ForkParams, OpenedThread, StartParams
+from tutti_side.contract import ProviderProtocolError
+from tutti_side.jsonrpc import Outcome
+
+__all__ = ["ThreadCreation"]
+
+
+class _OnlyId(msgspec.Struct):
+    id: str
+
+
+class _OnlyThread(msgspec.Struct):
+    """As much of a strange answer as is needed to release what it created."""
+
+    thread: _OnlyId
+
+
+_DECODE = msgspec.json.Decoder(OpenedThread).decode
+_DECODE_ID = msgspec.json.Decoder(_OnlyThread).decode
+
+
+class ThreadCreation:
+    """One thread on its way.
+
+    Args:
+      check: says what is wrong with the answer, or None; pure.
+    """
+
+    def __init__(
+        self, connection: Connection, thread: CodexThread, check: Callable[[OpenedThread], str | None]
+    ) -> None:
+        self._connection = connection
+        self._thread = thread
+        self._check = check
+        self._method = ""
+        self._abandoned = False
+        self._settled = trio.Event()
+        self._release: Release | None = None
+
+    async def run(self, params: StartParams | ForkParams) -> OpenedThread:
+        """Send the request and return its validated answer; the thread's route stands then.
+
+        Raises:
+          what `Connection.request` raises; ProviderProtocolError: the answer failed its check, and was released.
+
+        Cancellation: call `abandon`; a thread that appears later is released.
+        """
+        self._method = params.METHOD
+        self._connection.router.begin_creation()
+        # Exactly once, whatever happens, the hook ends what `begin_creation` began.
+        return await self._connection.request(params, OpenedThread, hook=self._take_answer)
+
+    def abandon(self) -> None:
+        """Want it no longer: nothing reaches the sink from now on, and the thread, known or still to come, is released.
+
+        Synchronous and idempotent.
+        """
+        self._abandoned = True
+        self._thread.detach()
+        if self._thread.thread_id and self._release is None:
+            self._release = self._connection.release_thread(self._thread.thread_id)
+
+    async def wait_released(self) -> None:
+        """Wait until the answer came, or can't come any more, and what it created was released.
+
+        Cancellation: harmless.
+        """
+        await self._settled.wait()
+        if self._release is not None:
+            await self._release.done.wait()
+
+    def _take_answer(self, outcome: Outcome) -> None:
+        try:
+            if not isinstance(outcome, Exception):
+                self._adopt(outcome)
+        finally:
+            self._connection.router.end_creation()
+            self._settled.set()
+
+    def _adopt(self, result: msgspec.Raw) -> None:
+        try:
+            opened = _DECODE(result)
+        except (msgspec.DecodeError, RecursionError) as error:
+            thread_id = _id_in(result)
+            problem: str | None = f"it has another form ({type(error).__name__})"
+        else:
+            thread_id = opened.thread.id
+            problem = self._check(opened)
+            if problem is None and self._connection.router.knows(thread_id):
+                problem = "it names a thread that exists already"
+            if problem is None and not self._abandoned:
+                self._thread.bind(thread_id, SourceSettings.of_opened(opened))
+                try:
+                    self._connection.router.register(thread_id, self._thread)
+                except PoolOverflowError:
+                    problem = "more of the thread came before the answer than is kept (overflow)"
+        # A thread that was known before is not ours to release: it could be the parent.
+        if (problem is not None or self._abandoned) and thread_id and not self._connection.router.knows(thread_id):
+            self._release = self._connection.release_thread(thread_id)
+        if problem is not None:
+            raise ProviderProtocolError(self._method, problem)
+
+
+def _id_in(result: msgspec.Raw) -> str:
+    try:
+        return _DECODE_ID(result).thread.id
+    except (msgspec.DecodeError, RecursionError):
+        return ""

@@ -1,0 +1,76 @@
+"""The provisional pool: messages of threads that nobody owns yet. Pure.
+
+While a request that creates a thread lacks its answer, messages of an unknown thread may belong to that thread: only
+the answer says so, nothing in them does. They are kept by thread, in wire order, requests of the server included, until
+the answer adopts them or no such request is left. When the pool is full the largest thread is evicted; whoever adopts
+that one later is told, because it would begin with a hole.
+"""
+
+from tutti_providers.codex.schema.notifications import Head
+from tutti_side.jsonrpc import Message
+
+__all__ = ["POOL_BYTES_MAX", "POOL_MESSAGES_MAX", "ProvisionalPool"]
+
+POOL_MESSAGES_MAX = 4_096
+"""Messages kept, of all unknown threads together."""
+
+POOL_BYTES_MAX = 4 << 20
+"""The same in bytes of their lines."""
+
+
+class ProvisionalPool:
+    """Messages by unknown thread."""
+
+    def __init__(self, messages_max: int = POOL_MESSAGES_MAX, bytes_max: int = POOL_BYTES_MAX) -> None:
+        self._messages_max = messages_max
+        self._bytes_max = bytes_max
+        self._threads: dict[str, list[Message[Head]]] = {}
+        self._sizes: dict[str, int] = {}
+        self._evicted: dict[str, None] = {}
+        self._count = 0
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all lines kept."""
+        return sum(self._sizes.values())
+
+    def add(self, thread_id: str, message: Message[Head]) -> list[Message[Head]]:
+        """Keep a message; return those that had to go for it."""
+        if thread_id in self._evicted:
+            return [message]
+        self._threads.setdefault(thread_id, []).append(message)
+        self._sizes[thread_id] = self._sizes.get(thread_id, 0) + len(message.line)
+        self._count += 1
+        gone: list[Message[Head]] = []
+        while self._count > self._messages_max or self.size_bytes > self._bytes_max:
+            largest = max(self._sizes, key=self._sizes.__getitem__)
+            gone += self._remove(largest)
+            self._evicted[largest] = None
+            self.evictions += 1
+        return gone
+
+    def take(self, thread_id: str) -> list[Message[Head]] | None:
+        """Hand out what was kept of a thread; None when some of it was evicted."""
+        if thread_id in self._evicted:
+            del self._evicted[thread_id]
+            return None
+        return self._remove(thread_id)
+
+    def drop_all(self) -> list[Message[Head]]:
+        """Empty the pool: nobody can adopt anything any more. Return what it held."""
+        gone = [message for messages in self._threads.values() for message in messages]
+        self._threads.clear()
+        self._sizes.clear()
+        self._evicted.clear()
+        self._count = 0
+        return gone
+
+    def _remove(self, thread_id: str) -> list[Message[Head]]:
+        messages = self._threads.pop(thread_id, [])
+        self._sizes.pop(thread_id, None)
+        self._count -= len(messages)
+        return messages

@@ -1,0 +1,188 @@
+"""Thread id → route: where each message of a connection goes, early, late and unknown ones included. Pure.
+
+There is no fallback: a message whose thread has no route reaches nobody. It is kept while it may belong to a thread
+that is being created, and otherwise dropped and counted; a request of the server that reaches nobody is declined.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from tutti_providers.codex._pool import ProvisionalPool
+from tutti_providers.codex.schema.notifications import Head
+from tutti_side.jsonrpc import ConnectionClosedError, Message
+
+__all__ = ["PoolOverflowError", "Route", "Router", "RouterStatistics"]
+
+CLOSED_THREADS_MAX = 4_096
+"""Closed threads whose late messages are still known as such."""
+
+
+class Route(Protocol):
+    """One thread's receiver. `batch` belongs to the router."""
+
+    batch: list[Message[Head]]
+
+    def deliver(self, messages: list[Message[Head]]) -> None:
+        """Take the thread's messages of one read, in wire order."""
+        ...
+
+    def crash(self, error: Exception) -> None:
+        """Take note that `deliver` raised: this route is over, no other is touched."""
+        ...
+
+    def connection_lost(self, exit_status: int | None) -> None:
+        """Take note that nothing will come any more."""
+        ...
+
+
+class PoolOverflowError(Exception):
+    """The early messages of an adopted thread did not all fit into the pool."""
+
+
+class RouterStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """What a router holds, and what it counted."""
+
+    routes: int
+    creations: int
+    """Requests that create a thread and lack their answer."""
+    pooled: int
+    evictions: int
+    dropped: Mapping[str, int]
+    """Messages that reached nobody, by cause: closed, unknown, unthreaded, unadopted, evicted, malformed."""
+    route_failures: int
+
+
+class Router:
+    """Implements `tutti_side.jsonrpc.MessageRouter`: `feed` is called in the reader.
+
+    Args:
+      decline: answers a request of the server that nobody owns; synchronous.
+    """
+
+    def __init__(self, decline: Callable[[Message[Head]], None]) -> None:
+        self._decline = decline
+        self._routes: dict[str | None, Route] = {}
+        self._pool = ProvisionalPool()
+        self._creations = 0
+        self._closed: dict[str, None] = {}
+        self._dropped: Counter[str] = Counter()
+        self._route_failures = 0
+        self.lost: ConnectionClosedError | None = None
+        self.on_lost: Callable[[], None] = lambda: None
+
+    def statistics(self) -> RouterStatistics:
+        """Return counts."""
+        return RouterStatistics(
+            routes=len(self._routes),
+            creations=self._creations,
+            pooled=len(self._pool),
+            evictions=self._pool.evictions,
+            dropped=dict(self._dropped),
+            route_failures=self._route_failures,
+        )
+
+    # MessageRouter
+
+    def feed(self, messages: list[Message[Head]]) -> None:
+        """Route one read: each touched route gets its messages as one batch."""
+        find = self._routes.get
+        touched: list[Route] = []
+        for message in messages:
+            head = message.params
+            route = None if head is None else find(head.thread_id)
+            if route is None:
+                route = self._find_slowly(message)
+                if route is None:
+                    continue
+            batch = route.batch
+            if not batch:
+                touched.append(route)
+            batch.append(message)
+        for route in touched:
+            batch, route.batch = route.batch, []
+            self._deliver(route, batch)
+
+    def connection_lost(self, error: ConnectionClosedError) -> None:
+        """Tell every route, once."""
+        self.lost = error
+        status = None if error.exit is None else error.exit.status
+        routes, self._routes = list(self._routes.values()), {}
+        self._pool.drop_all()
+        for route in routes:
+            route.connection_lost(status)
+        self.on_lost()
+
+    # What the provider's parts do to it
+
+    def begin_creation(self) -> None:
+        """From now on messages of unknown threads are kept: a request that creates one is about to be sent."""
+        self._creations += 1
+
+    def end_creation(self) -> None:
+        """Such a request has its outcome; after the last one nothing unknown can be adopted any more."""
+        self._creations -= 1
+        if not self._creations:
+            self._drop(self._pool.drop_all(), "unadopted")
+
+    def knows(self, thread_id: str) -> bool:
+        """True for a thread that has a route, or had one until lately."""
+        return thread_id in self._routes or thread_id in self._closed
+
+    def register(self, thread_id: str, route: Route) -> None:
+        """Give a new thread its route, and deliver what came early.
+
+        Raises:
+          PoolOverflowError: some of it was evicted; nothing is registered.
+        """
+        early = self._pool.take(thread_id)
+        if early is None:
+            raise PoolOverflowError
+        self._routes[thread_id] = route
+        if early:
+            self._deliver(route, early)
+
+    def retire(self, thread_id: str) -> None:
+        """Take a thread's route away; what still comes of it is dropped, not kept. Idempotent."""
+        self._routes.pop(thread_id, None)
+        self._drop(self._pool.take(thread_id) or [], "closed")
+        self._closed[thread_id] = None
+        if len(self._closed) > CLOSED_THREADS_MAX:
+            del self._closed[next(iter(self._closed))]
+
+    # Inside
+
+    def _find_slowly(self, message: Message[Head]) -> Route | None:
+        """Find the route of a message that does not say its thread in the usual place; keep or drop one without."""
+        head = message.params
+        if head is None:
+            self._drop([message], "malformed")
+            return None
+        thread_id = head.thread_id or head.conversation_id or (head.thread.id if head.thread is not None else None)
+        route = None if thread_id is None else self._routes.get(thread_id)
+        if route is not None:
+            return route
+        if thread_id is None:
+            self._drop([message], "unthreaded")
+        elif thread_id in self._closed:
+            self._drop([message], "closed")
+        elif self._creations:
+            self._drop(self._pool.add(thread_id, message), "evicted")
+        else:
+            self._drop([message], "unknown")
+        return None
+
+    def _deliver(self, route: Route, batch: list[Message[Head]]) -> None:
+        try:
+            route.deliver(batch)
+        except Exception as error:  # one route's failure is its own
+            self._route_failures += 1
+            route.crash(error)
+
+    def _drop(self, messages: list[Message[Head]], cause: str) -> None:
+        for message in messages:
+            self._dropped[cause] += 1
+            if message.id is not None:
+                self._decline(message)

@@ -1,0 +1,181 @@
+"""A thread's settings, and what a Side of it must carry so that it is its source's equal and never looser. Pure.
+
+A fork inherits only some of its source's settings from the server (working directory, approval policy, reviewer);
+model, provider, effort and sandbox would fall back to the configuration. So everything is said, and the answer is held
+against what was asked for. The fork's own sandbox is one of three words that take their details from the configuration; the
+full policy travels with each turn, and the fork is made read-only, which no source undercuts.
+"""
+
+import msgspec
+
+from tutti_providers.codex.schema.notifications import ThreadSettings
+from tutti_providers.codex.schema.requests import (
+    ApprovalPolicy,
+    CollaborationMode,
+    CollaborationSettings,
+    ForkParams,
+    OpenedThread,
+    SandboxMode,
+    SandboxPolicy,
+    TextInput,
+    TurnStartParams,
+)
+from tutti_side.contract import Content
+
+__all__ = [
+    "CodexSettings",
+    "SourceSettings",
+    "check_fork",
+    "check_started",
+    "fork_params",
+    "side_turn_params",
+    "turn_params",
+]
+
+REVIEWER = "user"
+"""Who approves in a Side. The server would pass on a source's ``auto_review``, with which a model approves."""
+
+
+class CodexSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a canonical session; what is None is left to the user's configuration."""
+
+    model: str | None = None
+    model_provider: str | None = None
+    effort: str | None = None
+    approval_policy: ApprovalPolicy | None = None
+    sandbox: SandboxMode | None = None
+    """``read-only``, ``workspace-write`` or ``danger-full-access``."""
+    config: dict[str, object] | None = None
+    """Configuration of this session alone, over the user's file."""
+
+
+class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a thread runs with now: its opening answer, then each ``thread/settings/updated``."""
+
+    cwd: str
+    model: str
+    model_provider: str
+    approval_policy: ApprovalPolicy
+    sandbox_policy: SandboxPolicy
+    service_tier: str | None
+    effort: str | None
+    mode: str
+
+    @classmethod
+    def of_opened(cls, opened: OpenedThread) -> "SourceSettings":
+        """Take them from the answer that opened the thread."""
+        return cls(
+            cwd=opened.cwd,
+            model=opened.model,
+            model_provider=opened.model_provider,
+            approval_policy=opened.approval_policy,
+            sandbox_policy=opened.sandbox,
+            service_tier=opened.service_tier,
+            effort=opened.reasoning_effort,
+            mode="default",
+        )
+
+    @classmethod
+    def of_update(cls, updated: ThreadSettings) -> "SourceSettings":
+        """Take them from an update, which is whole."""
+        mode = updated.collaboration_mode
+        return cls(
+            cwd=updated.cwd,
+            model=updated.model,
+            model_provider=updated.model_provider,
+            approval_policy=updated.approval_policy,
+            sandbox_policy=updated.sandbox_policy,
+            service_tier=updated.service_tier,
+            effort=updated.effort,
+            mode="default" if mode is None else mode.mode,
+        )
+
+
+def fork_params(source_id: str, source: SourceSettings, instructions: str) -> ForkParams:
+    """Return the fork that makes a Side of a source.
+
+    `instructions` reach the model only after a compaction of the Side; they are injected as an item as well.
+    """
+    return ForkParams(
+        thread_id=source_id,
+        ephemeral=True,
+        exclude_turns=True,
+        developer_instructions=instructions,
+        model=source.model,
+        model_provider=source.model_provider,
+        service_tier=source.service_tier,
+        sandbox="read-only",
+        approval_policy=source.approval_policy,
+        approvals_reviewer=REVIEWER,
+        cwd=source.cwd,
+    )
+
+
+def check_fork(opened: OpenedThread, asked: ForkParams) -> str | None:
+    """Say what is wrong with a fork's answer; None when it is an ephemeral child with all that was asked for."""
+    thread = opened.thread
+    if not thread.id or thread.id == asked.thread_id:
+        return "it names the source itself as the child"
+    if thread.ephemeral is not True:
+        return "the child is not ephemeral"
+    if thread.path is not None:
+        return "the child is written to a file"
+    if thread.forked_from_id != asked.thread_id:
+        return "the child was forked from another thread"
+    if thread.turns:
+        return "the child's answer shows inherited turns"
+    if opened.model != asked.model or opened.model_provider != asked.model_provider:
+        return "the child has another model or provider than its source"
+    if opened.approval_policy != asked.approval_policy or opened.approvals_reviewer != asked.approvals_reviewer:
+        return "the child has another approval policy or reviewer than was asked for"
+    if opened.sandbox.get("type") != "readOnly" or opened.sandbox.get("networkAccess", False) is not False:
+        return "the child is less restricted than was asked for"
+    if opened.cwd != asked.cwd:
+        return "the child works in another directory than its source"
+    return None
+
+
+def check_started(opened: OpenedThread) -> str | None:
+    """Say what is wrong with the answer of a start; None when it is a thread of its own."""
+    if not opened.thread.id:
+        return "it names no thread"
+    if opened.thread.ephemeral or opened.thread.forked_from_id is not None:
+        return "it is not a durable thread of its own"
+    return None
+
+
+def turn_params(thread_id: str, content: tuple[Content, ...], client_submit_id: str | None) -> TurnStartParams:
+    """Return a turn of a canonical session; its settings are the thread's."""
+    return TurnStartParams(
+        thread_id=thread_id,
+        input=tuple(TextInput(text=block.text) for block in content),
+        client_user_message_id=client_submit_id,
+    )
+
+
+def side_turn_params(
+    thread_id: str,
+    content: tuple[Content, ...],
+    client_submit_id: str | None,
+    source: SourceSettings,
+    instructions: str,
+) -> TurnStartParams:
+    """Return a turn of a Side: everything of its source that the thread would otherwise not have."""
+    return TurnStartParams(
+        thread_id=thread_id,
+        input=tuple(TextInput(text=block.text) for block in content),
+        client_user_message_id=client_submit_id,
+        cwd=source.cwd,
+        model=source.model,
+        effort=source.effort,
+        service_tier=source.service_tier,
+        approval_policy=source.approval_policy,
+        approvals_reviewer=REVIEWER,
+        sandbox_policy=source.sandbox_policy,
+        collaboration_mode=CollaborationMode(
+            mode=source.mode,
+            settings=CollaborationSettings(
+                model=source.model, reasoning_effort=source.effort, developer_instructions=instructions
+            ),
+        ),
+    )

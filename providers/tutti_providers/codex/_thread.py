@@ -1,0 +1,238 @@
+"""One Codex thread of ours: the route of its messages, and what the protocol says of its turn. Synchronous.
+
+`deliver` runs in the reader. It turns messages into contract events and follows the active turn, because a close must
+know it even when nobody listens any more: a thread whose sink is gone still sees its turn end and refuses requests.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+
+import msgspec
+import trio
+
+from tutti_providers.codex._settings import SourceSettings
+from tutti_providers.codex.schema.items import AgentMessageItem, Turn, decode_item
+from tutti_providers.codex.schema.notifications import (
+    Head,
+    ItemCompleted,
+    Notification,
+    ThreadClosed,
+    ThreadSettingsUpdated,
+    TurnCompleted,
+    TurnStarted,
+    decode_notification,
+)
+from tutti_side.contract import (
+    EndReason,
+    Event,
+    EventSink,
+    MessageDelta,
+    MessageUpdated,
+    TurnCanceled,
+    TurnFailed,
+    TurnId,
+)
+from tutti_side.contract import TurnCompleted as TurnCompletedEvent
+from tutti_side.contract import TurnStarted as TurnStartedEvent
+from tutti_side.jsonrpc import Message
+
+__all__ = ["CodexThread"]
+
+HOT_METHOD = "item/agentMessage/delta"
+"""Nearly all of a stream; `Head` holds the whole of it."""
+
+ENDED_TURNS_MAX = 64
+"""Ended turns remembered: a turn can end before its start is answered."""
+
+
+class CodexThread:
+    """Implements `tutti_providers.codex._router.Route`.
+
+    Args:
+      sink: where its events go, until `detach`.
+      decline: refuses a request of the server.
+      source: the thread that a Side was forked from; None for a canonical session.
+      instructions: a Side's composed instructions.
+    """
+
+    def __init__(
+        self,
+        sink: EventSink,
+        decline: Callable[[Message[Head]], None],
+        *,
+        source: "CodexThread | None" = None,
+        instructions: str = "",
+    ) -> None:
+        self.batch: list[Message[Head]] = []
+        self.thread_id = ""
+        self.source = source
+        self.instructions = instructions
+        self.starting = False
+        self.start_settled = trio.Event()
+        self.active_turn: TurnId | None = None
+        self.turn_ended = trio.Event()
+        self.has_turn = False
+        self.first_item = trio.Event()
+        self.interrupting: TurnId | None = None
+        self.lost = False
+        self.exit_status: int | None = None
+        self.dropped: Counter[str] = Counter()
+        self._settings: SourceSettings | None = None
+        self._sink: EventSink | None = sink
+        self._decline = decline
+        self._ended_turns: dict[str, None] = {}
+
+    def __repr__(self) -> str:
+        return f"<CodexThread {self.thread_id or 'unnamed'}>"
+
+    @property
+    def settings(self) -> SourceSettings:
+        """What it runs with; known once it is bound."""
+        assert self._settings is not None
+        return self._settings
+
+    def bind(self, thread_id: str, settings: SourceSettings) -> None:
+        """Take the thread's id and settings from the answer that created it."""
+        self.thread_id = thread_id
+        self._settings = settings
+
+    def detach(self) -> None:
+        """Let nothing reach the sink any more. Idempotent."""
+        self._sink = None
+
+    # Route
+
+    def deliver(self, messages: list[Message[Head]]) -> None:
+        """Take the thread's messages of one read."""
+        events: list[Event] = []
+        append = events.append
+        size_bytes = 0
+        for message in messages:
+            if message.method == HOT_METHOD:
+                head = message.params
+                if head is None or head.turn_id is None or head.item_id is None or head.delta is None:
+                    self.dropped["malformed"] += 1
+                    continue
+                append(MessageDelta(head.turn_id, head.item_id, head.delta))  # type: ignore[arg-type]
+                size_bytes += len(message.line)
+            elif message.id is not None:
+                self._decline(message)
+            else:
+                event = self._normalise(message)
+                if event is not None:
+                    append(event)
+                    size_bytes += len(message.line)
+        if events and self._sink is not None:
+            self._sink.emit(events, size_bytes)
+
+    def crash(self, error: Exception) -> None:
+        """End this thread's session or Side: its route raised."""
+        del error  # counted by the router; its text may hold content
+        self._end("lost")
+
+    def connection_lost(self, exit_status: int | None) -> None:
+        """End: the process or its pipe is gone."""
+        self.lost = True
+        self.exit_status = exit_status
+        self.starting = False
+        self.start_settled.set()
+        self.active_turn = None
+        self.turn_ended.set()
+        self.first_item.set()
+        self._end("lost")
+
+    def _end(self, reason: EndReason) -> None:
+        sink, self._sink = self._sink, None
+        if sink is not None:
+            sink.end(reason)
+
+    # Turns
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a turn is active, or one may be about to be."""
+        return self.starting or self.active_turn is not None
+
+    def begin_start(self) -> None:
+        """A ``turn/start`` is about to be sent."""
+        self.starting = True
+        self.start_settled = trio.Event()
+
+    def end_start(self, turn: Turn | None) -> None:
+        """It has its outcome: the turn, or none. Runs at the answer's place in the wire order."""
+        self.starting = False
+        if turn is not None and turn.id not in self._ended_turns:
+            self._begin_turn(TurnId(turn.id))
+        self.start_settled.set()
+
+    def _begin_turn(self, turn_id: TurnId) -> None:
+        self.has_turn = True
+        if self.active_turn != turn_id:
+            self.active_turn = turn_id
+            self.turn_ended = trio.Event()
+
+    def _end_turn(self, turn_id: TurnId) -> bool:
+        """Note a turn's end; False when it had ended before."""
+        if turn_id in self._ended_turns:
+            return False
+        self._ended_turns[turn_id] = None
+        if len(self._ended_turns) > ENDED_TURNS_MAX:
+            del self._ended_turns[next(iter(self._ended_turns))]
+        if self.active_turn == turn_id:
+            self.active_turn = None
+            self.turn_ended.set()
+        return True
+
+    # Normalising what is not hot
+
+    def _normalise(self, message: Message[Head]) -> Event | None:
+        method = message.method or ""
+        try:
+            notification = decode_notification(method, message.line)
+        except (msgspec.DecodeError, RecursionError):
+            self.dropped["malformed"] += 1
+            return None
+        if notification is None:
+            self.dropped["not modelled"] += 1
+            return None
+        return self._event_of(notification)
+
+    def _event_of(self, notification: Notification) -> Event | None:
+        if isinstance(notification, TurnStarted):
+            turn_id = TurnId(notification.turn.id)
+            if turn_id in self._ended_turns:
+                return None
+            self._begin_turn(turn_id)
+            return TurnStartedEvent(turn_id)
+        if isinstance(notification, TurnCompleted):
+            return self._end_event(notification.turn)
+        if isinstance(notification, ItemCompleted):
+            self.first_item.set()
+            return self._message_of(notification)
+        if isinstance(notification, ThreadSettingsUpdated):
+            self._settings = SourceSettings.of_update(notification.thread_settings)
+        elif isinstance(notification, ThreadClosed):
+            self._end("lost")
+        return None
+
+    def _end_event(self, turn: Turn) -> Event | None:
+        turn_id = TurnId(turn.id)
+        if not self._end_turn(turn_id):
+            self.dropped["repeated end"] += 1
+            return None
+        if turn.status == "completed":
+            return TurnCompletedEvent(turn_id)
+        if turn.status == "interrupted":
+            return TurnCanceled(turn_id)
+        return TurnFailed(turn_id, "" if turn.error is None else turn.error.message)
+
+    def _message_of(self, completed: ItemCompleted) -> Event | None:
+        try:
+            item = decode_item(completed.item)
+        except (msgspec.DecodeError, RecursionError):
+            self.dropped["malformed"] += 1
+            return None
+        if not isinstance(item, AgentMessageItem):
+            self.dropped["not modelled"] += 1
+            return None
+        return MessageUpdated(TurnId(completed.turn_id), item.id, item.text)

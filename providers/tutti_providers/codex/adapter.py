@@ -1,0 +1,361 @@
+"""The Codex adapter: sessions and Sides of one provider, over one live app-server that they lease.
+
+Which connection, which thread and in which order; the parts decide the rest: `_connection` (process, peer, late work),
+`_router` (which message goes where), `_creation` and `_side_open` (threads on their way), `_thread` (normalising, the
+active turn), `_settings` (what a Side carries).
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any
+
+import msgspec
+import trio
+
+from tutti_providers.codex._connection import CLEANUP_DEADLINE_S, Connection, ConnectionStatistics
+from tutti_providers.codex._creation import ThreadCreation
+from tutti_providers.codex._settings import CodexSettings, check_started, side_turn_params, turn_params
+from tutti_providers.codex._side_open import SideOpening
+from tutti_providers.codex._thread import CodexThread
+from tutti_providers.codex.errors import RequestRefusedError, UnansweredError
+from tutti_providers.codex.schema.items import Turn
+from tutti_providers.codex.schema.requests import (
+    BackgroundTerminalsCleanParams,
+    Empty,
+    StartParams,
+    TurnInterruptParams,
+    TurnStartParams,
+    TurnStartResult,
+    UnsubscribeParams,
+    UnsubscribeResult,
+)
+from tutti_side.contract import (
+    CanonicalRef,
+    EventSink,
+    ExecTurn,
+    InvalidSettingsError,
+    OpenSide,
+    ProviderLostError,
+    ProviderProtocolError,
+    ScopeRef,
+    SessionBinding,
+    SideBinding,
+    SideCapabilities,
+    SideRef,
+    StartSession,
+    TurnActiveError,
+    TurnId,
+    TurnNotActiveError,
+)
+from tutti_side.jsonrpc import Outcome
+from tutti_side.nursery import open_service_nursery
+
+__all__ = ["TURN_END_WAIT_S", "CodexAdapter", "open_adapter"]
+
+TURN_END_WAIT_S = 5.0
+"""How long a close waits for the end of the turn that it interrupted; some milliseconds when the server is well."""
+
+INTERRUPT_DEADLINE_S = 10.0
+"""How long an interrupt may take. 0.163 leaves a surplus one unanswered, so the turn's end ends the wait too."""
+
+OpenConnection = Callable[[], AbstractAsyncContextManager[Connection]]
+
+
+class _Live:
+    """A thread with the connection it is on."""
+
+    def __init__(self, connection: Connection, thread: CodexThread) -> None:
+        self.connection = connection
+        self.thread = thread
+
+
+class _TurnStart:
+    """A ``turn/start`` on its way; its hook names the turn even when its caller has gone."""
+
+    _decode = staticmethod(msgspec.json.Decoder(TurnStartResult).decode)
+
+    def __init__(self, live: _Live) -> None:
+        self._live = live
+        self._turn_id: TurnId | None = None
+        self._abandoned = False
+        live.thread.begin_start()
+
+    def take_answer(self, outcome: Outcome) -> None:
+        turn: Turn | None = None
+        try:
+            if not isinstance(outcome, Exception):
+                turn = self._decode(outcome).turn
+        finally:
+            self._live.thread.end_start(turn)
+        if turn is not None:
+            self._turn_id = TurnId(turn.id)
+            if self._abandoned:
+                self._interrupt()
+
+    def abandon(self) -> None:
+        """Its caller has gone: the turn, known or still to come, is interrupted."""
+        self._abandoned = True
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        turn_id = self._turn_id
+        if turn_id is not None and self._live.thread.active_turn == turn_id:
+            self._live.connection.interrupt_later(self._live.thread, turn_id)
+
+
+class CodexAdapter:
+    """Implements `Adapter` and `SideConversationAdapter`; made by `open_adapter`."""
+
+    name = "codex"
+
+    def __init__(self, nursery: trio.Nursery, open_connection: OpenConnection) -> None:
+        self._nursery = nursery
+        self._open_connection = open_connection
+        self._connecting = trio.Lock()
+        self._connection: Connection | None = None
+        self._live: dict[ScopeRef, _Live] = {}
+        self._openings: dict[SideRef, SideOpening] = {}
+
+    def statistics(self) -> Mapping[str, ConnectionStatistics]:
+        """Return counts of the live connection, if there is one."""
+        return {} if self._connection is None else {"live": self._connection.statistics()}
+
+    # Connection
+
+    async def _lease(self, ref: ScopeRef) -> Connection:
+        """Return the live connection, started if need be, with a lease of `ref` on it."""
+        async with self._connecting:
+            if self._connection is None or not self._connection.is_usable:
+                self._connection = await self._nursery.start(self._run_connection)
+            self._connection.lease(ref)
+            return self._connection
+
+    async def _run_connection(self, *, task_status: trio.TaskStatus[Connection]) -> None:
+        """Own one connection: until it is lost, or its last lease is given back."""
+        started = False
+        try:
+            async with self._open_connection() as connection:
+                started = True
+                task_status.started(connection)
+                await connection.ended.wait()
+        except Exception:
+            if not started:
+                raise
+            # Contained: its sessions are lost, and told so by their routes.
+
+    def _find(self, ref: ScopeRef) -> _Live:
+        live = self._live.get(ref)
+        if live is None or live.thread.lost:
+            raise ProviderLostError(None if live is None else live.thread.exit_status)
+        return live
+
+    # Adapter
+
+    async def start(self, request: StartSession, sink: EventSink) -> SessionBinding:
+        """Start a canonical session; see `tutti_side.contract.Adapter.start`."""
+        params = _start_params(request)
+        connection = await self._lease(request.ref)
+        thread = CodexThread(sink, connection.decline)
+        creation = ThreadCreation(connection, thread, check_started)
+        try:
+            opened = await creation.run(params)
+            if thread.lost:
+                raise ProviderLostError(thread.exit_status)
+        except BaseException:
+            creation.abandon()
+            connection.give_back(request.ref)
+            raise
+        self._live[request.ref] = _Live(connection, thread)
+        return SessionBinding(provider_session_id=opened.thread.id)
+
+    async def exec(self, ref: ScopeRef, request: ExecTurn) -> TurnId:
+        """Start a turn; see `tutti_side.contract.Adapter.exec`."""
+        live = self._find(ref)
+        if live.thread.is_busy:
+            raise TurnActiveError
+        start = _TurnStart(live)
+        try:
+            result = await live.connection.request(
+                _exec_params(live.thread, request), TurnStartResult, hook=start.take_answer
+            )
+        except BaseException:
+            start.abandon()
+            raise
+        return TurnId(result.turn.id)
+
+    async def cancel(self, ref: ScopeRef, turn_id: TurnId) -> None:
+        """Interrupt that turn or nothing; see `tutti_side.contract.Adapter.cancel`."""
+        await self._interrupt(self._find(ref), turn_id, INTERRUPT_DEADLINE_S)
+
+    async def close(self, ref: ScopeRef) -> None:
+        """Release a session or Side; see `tutti_side.contract.Adapter.close`.
+
+        Source: the order that the binary needs: a pending request would survive the unsubscribe, and an unsubscribe
+        during a turn loses the turn's end.
+        """
+        live = self._live.pop(ref, None)
+        if isinstance(ref, SideRef):
+            self._openings.pop(ref, None)
+        if live is None:
+            await trio.lowlevel.checkpoint()
+            return
+        thread, connection = live.thread, live.connection
+        released = thread.lost
+        try:
+            if not thread.lost:
+                await self._end_turn(live)
+                await self._quietly(connection, BackgroundTerminalsCleanParams(thread_id=thread.thread_id), Empty)
+                thread.detach()
+                released = await self._quietly(
+                    connection, UnsubscribeParams(thread_id=thread.thread_id), UnsubscribeResult
+                )
+        finally:
+            thread.detach()
+            if released or thread.lost:
+                connection.router.retire(thread.thread_id)
+            else:
+                connection.release_thread(thread.thread_id)
+            connection.give_back(ref)
+
+    # SideConversationAdapter
+
+    async def side_capabilities(self, source: CanonicalRef) -> SideCapabilities:
+        """Attest what a Side of this source would be; found out without wire traffic."""
+        await trio.lowlevel.checkpoint()
+        live = self._live.get(source)
+        if live is None or live.thread.lost:
+            return SideCapabilities.unsupported("the source has no live connection")
+        if not live.thread.has_turn:
+            return SideCapabilities.unsupported("the source has no turn yet, so there is nothing to branch")
+        return live.connection.attestation.capabilities()
+
+    async def open_side(self, request: OpenSide, sink: EventSink) -> SideBinding:
+        """Branch a live source; see `tutti_side.contract.SideConversationAdapter.open_side`."""
+        source = self._find(request.source)
+        connection = source.connection
+        thread = CodexThread(sink, connection.decline, source=source.thread, instructions=request.instructions)
+        connection.lease(request.side)
+        opening = self._openings[request.side] = SideOpening(connection, source.thread, thread)
+        try:
+            binding = await opening.run()
+        except BaseException:
+            connection.give_back(request.side)
+            raise
+        self._live[request.side] = _Live(connection, thread)
+        return binding
+
+    async def wait_side_released(self, side: SideRef) -> None:
+        """Wait until nothing of a failed open is left; see `tutti_side.contract.SideConversationAdapter`."""
+        opening = self._openings.get(side)
+        if opening is None:
+            await trio.lowlevel.checkpoint()
+            return
+        try:
+            await opening.wait_released()
+        finally:
+            self._openings.pop(side, None)
+
+    # Turns
+
+    async def _end_turn(self, live: _Live) -> None:
+        """Interrupt what runs, once, and wait for its end; bounded."""
+        thread = live.thread
+        if thread.starting:
+            with trio.move_on_after(CLEANUP_DEADLINE_S):
+                await thread.start_settled.wait()
+        turn_id, ended = thread.active_turn, thread.turn_ended
+        if turn_id is None:
+            return
+        # What counts is the turn's end, which is waited for.
+        with suppress(
+            TurnNotActiveError, ProviderLostError, ProviderProtocolError, RequestRefusedError, UnansweredError
+        ):
+            await self._interrupt(live, turn_id, CLEANUP_DEADLINE_S)
+        with trio.move_on_after(TURN_END_WAIT_S):
+            await ended.wait()
+
+    async def _interrupt(self, live: _Live, turn_id: TurnId, deadline_s: float) -> None:
+        """Send one interrupt at a time for a turn; its end ends the wait as well as an answer does."""
+        thread = live.thread
+        ended = thread.turn_ended
+        if thread.active_turn != turn_id:
+            raise TurnNotActiveError(turn_id)
+        if thread.interrupting == turn_id:
+            with trio.move_on_after(deadline_s):
+                await ended.wait()
+            return
+        thread.interrupting = turn_id
+        refused: RequestRefusedError | None = None
+        failed: Exception | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_cancel_when, ended, nursery.cancel_scope)
+                params = TurnInterruptParams(thread_id=thread.thread_id, turn_id=turn_id)
+                try:
+                    await live.connection.request(params, Empty, deadline_s=deadline_s, cleanup=True)
+                except RequestRefusedError as error:
+                    refused = error
+                except Exception as error:
+                    failed = error
+                nursery.cancel_scope.cancel(reason="the interrupt was answered")
+        finally:
+            if thread.interrupting == turn_id:
+                thread.interrupting = None
+        if failed is not None:
+            raise failed
+        if refused is not None:
+            raise TurnNotActiveError(turn_id) from refused
+
+    async def _quietly(self, connection: Connection, params: Any, result_type: Any) -> bool:
+        """Do one step of a cleanup; False when it failed."""
+        try:
+            await connection.request(params, result_type, deadline_s=CLEANUP_DEADLINE_S, cleanup=True)
+        except (ProviderLostError, ProviderProtocolError, RequestRefusedError, UnansweredError):
+            return False
+        return True
+
+
+async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel(reason="the turn has ended")
+
+
+def _start_params(request: StartSession) -> StartParams:
+    settings = request.settings
+    if settings is None:
+        settings = CodexSettings()
+    if not isinstance(settings, CodexSettings):
+        raise InvalidSettingsError("settings", f"is a {type(settings).__name__}; Codex takes CodexSettings")
+    config = dict(settings.config or {})
+    if settings.effort is not None:
+        config["model_reasoning_effort"] = settings.effort
+    return StartParams(
+        cwd=request.cwd,
+        model=settings.model,
+        model_provider=settings.model_provider,
+        approval_policy=settings.approval_policy,
+        sandbox=settings.sandbox,
+        config=config or None,
+    )
+
+
+def _exec_params(thread: CodexThread, request: ExecTurn) -> TurnStartParams:
+    if thread.source is None:
+        return turn_params(thread.thread_id, request.content, request.client_submit_id)
+    return side_turn_params(
+        thread.thread_id, request.content, request.client_submit_id, thread.source.settings, thread.instructions
+    )
+
+
+@asynccontextmanager
+async def open_adapter(open_connection: OpenConnection) -> AsyncIterator[CodexAdapter]:
+    """Open the adapter with its nursery.
+
+    Args:
+      open_connection: makes a connection to a fresh app-server; called when the first session needs one, and again
+        after it was lost or given up.
+
+    Cancellation: connections are closed, and their processes ended.
+    """
+    async with open_service_nursery() as nursery:
+        yield CodexAdapter(nursery, open_connection)
