@@ -118,7 +118,7 @@ def test_the_wheel_holds_the_four_packages_with_their_data_and_nothing_else(tmp_
 
 OUTSIDE = {
     "a folder of one machine": re.compile(r"(?<![\w./~}-])/(?:root|work|workspace|mnt|Users|home/(?!user\b)\w+)/[\w.]"),
-    "a temporary folder of one machine": re.compile(r"X),
+    "a temporary folder of one machine": re.compile(r"(?<![\w./~}-])/tmp/\w", re.ASCII),
 }
 URL_HOST = re.compile(r"\b(?:https?|wss?)://([^\s/\"'`<>)\]:{}]*)")
 KNOWN_HOSTS = {
