@@ -129,7 +129,7 @@ def test_a_reader_that_goes_away_ends_the_command_without_a_traceback() -> None:
         "import sys, types, tutti_side.cli.main\n"
         "group = sys.modules['tutti_side.cli.main']\n"
         "def run(args):\n"
-        "    while True: sys.stdout.write('x' * 65536)\n"
+        "    while True: sys.stdout.write('x' * 100)\n"
         "def register(parsers): parsers.add_parser('talk').set_defaults(run=run)\n"
         "group.COMMANDS = (types.SimpleNamespace(register=register, run=run),)\n"
         "sys.exit(group.main(['talk']))\n"
