@@ -123,22 +123,26 @@ def test_the_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out == f"tutti-side {importlib.metadata.version('tutti-side')}\n"
 
 
-def test_a_reader_that_goes_away_ends_the_command_without_a_traceback() -> None:
+@pytest.mark.parametrize("many", [True, False], ids=["in the middle", "at the last flush"])
+def test_a_reader_that_goes_away_ends_the_command_without_a_traceback(many: bool) -> None:
     """Our choice: `tutti-side … | head` is normal use; 128 + SIGPIPE."""
     program = (
         "import sys, types, tutti_side.cli.main\n"
         "group = sys.modules['tutti_side.cli.main']\n"
         "def run(args):\n"
-        "    while True: sys.stdout.write('x' * 100)\n"
+        "    sys.stdin.read()\n"
+        f"    sys.stdout.write('x' * {10_000_000 if many else 1})\n"
         "def register(parsers): parsers.add_parser('talk').set_defaults(run=run)\n"
         "group.COMMANDS = (types.SimpleNamespace(register=register, run=run),)\n"
         "sys.exit(group.main(['talk']))\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-E", "-c", program], stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        process.stdout.read(1)
         process.stdout.close()
+        process.stdin.close()
         errors = process.stderr.read()
         assert process.wait(30) == 141
     assert errors == b""
