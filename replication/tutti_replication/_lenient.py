@@ -17,7 +17,7 @@ from ._fields import FIELDS, FieldRule
 from .rejection import Rule
 from .structs import NULL, WireKey, WireMutation
 
-__all__ = ["read_ids", "read_integer", "read_mutation"]
+__all__ = ["read_ids", "read_integer", "read_mutation", "read_struct"]
 
 _OBJECT_DECODER: Final = msgspec.json.Decoder(dict[str, Raw])
 _TEXT_DECODER: Final = msgspec.json.Decoder(str)
@@ -39,7 +39,7 @@ def read_mutation(data: Raw) -> WireMutation:
     Raises:
       BrokenRuleError: `WRONG_TYPE` with the path of the field (empty when the value itself is no object).
     """
-    mutation: WireMutation = _read_struct(WireMutation, data, "")
+    mutation: WireMutation = read_struct(WireMutation, data)
     return mutation
 
 
@@ -73,7 +73,8 @@ def _read_id(data: Raw | None) -> str:
         return ""
 
 
-def _read_struct(struct: type[Any], data: Raw, path: str) -> Any:
+def read_struct(struct: type[Any], data: Raw, path: str = "") -> Any:
+    """Return the wire struct in one well-formed JSON value; ``path`` is put before the field in errors."""
     try:
         values = {} if data == NULL else _OBJECT_DECODER.decode(data)
     except msgspec.DecodeError:
@@ -90,7 +91,7 @@ def _read_field(field: FieldRule, data: Raw | None, path: str) -> Any:
     if field.kind == "object":
         return data
     if field.struct is not None:
-        return _read_struct(field.struct, data, where + ".")
+        return read_struct(field.struct, data, where + ".")
     try:
         return _DECODERS[field.kind].decode(data)
     except msgspec.DecodeError:

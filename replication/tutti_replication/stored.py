@@ -1,7 +1,7 @@
 """Reading back a snapshot or scope that a sink stored as JSON after validation.
 
 The structs' own decoders are stricter than the contract (an id of 129 characters is legal and they refuse it), so a
-sink that stores encoded snapshots reads them with this. Nothing is validated again.
+sink that stores encoded snapshots reads them here. Nothing is validated again.
 
 Source: our choice; the leniency is the wire page's ("Decoding is as lenient, and as strict, as the Go peers'").
 """
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw
 
-from ._lenient import _read_struct
+from ._lenient import read_struct
 
 __all__ = ["read_stored"]
 
@@ -33,7 +33,7 @@ def read_stored(struct: type[StructT], data: bytes) -> StructT:
     try:
         return decoder.decode(data)
     except msgspec.ValidationError:
-        loosely: StructT = _read_struct(struct, Raw(data), "")
+        loosely: StructT = read_struct(struct, Raw(data))
         return loosely
 
 

@@ -1,8 +1,8 @@
 """The model sink: it keeps the accepted mutations, and works out everything else from them each time it is asked.
 
 It is the wire page read aloud, sentence by sentence, without tables, indexes or cleverness, so that it can judge the
-sinks that have them. It imports the contract's shapes and admission, and nothing of any sink; it compares keys in its own
-way, not with the contract's row keys. Every question costs O(accepted mutations).
+sinks that have them. It imports the contract's shapes and admission, and nothing of any sink; it compares keys in its
+own way, not with the contract's row keys. Every question costs O(accepted mutations).
 
 Source: wire page, "What a sink decides for an ordered batch" and "Details that keep replicas equal".
 """

@@ -19,8 +19,8 @@ class StoredEntity(msgspec.Struct, frozen=True):
     """What a projection shows of one entity.
 
     Attributes:
-      snapshot: the newest applied; of a session with the greater of its own and the observed message version and time; of
-        a turn with the anchor that was ever asserted.
+      snapshot: the newest applied; of a session with the greater of its own and the observed message version and time;
+        of a turn with the anchor that was ever asserted.
       scope: the one that came with that snapshot.
     """
 
