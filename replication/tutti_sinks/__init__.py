@@ -1,8 +1,9 @@
 """Sinks that ship with the contract: one SQL sink over SQLite, MySQL/MariaDB and PostgreSQL.
 
 ``sql`` is the front door, ``_apply`` (one mutation) and ``_plan`` (one batch) decide without I/O, ``_schema``,
-``_migrations``, ``_engine`` and ``_read`` are the database's side. Imported by services and by ``tutti_side``; imports
-``tutti_replication`` only. Does not own transport, authorisation or the epoch's meaning.
+``_migrations``, ``_engine`` and ``_read`` are the database's side, ``conformance`` runs the suite. Imported by
+services and by ``tutti_side``; imports ``tutti_replication`` only. Does not own transport, authorisation or the
+epoch's meaning.
 
 Names load when they are first used, so that importing this package needs no database library.
 """
@@ -15,6 +16,7 @@ from .errors import (
     SinkEpochError,
     SinkError,
     SinkInternalError,
+    SinkNotEmptyError,
     SinkUnavailableError,
     SinkUrlError,
     SinkVersionError,
@@ -32,6 +34,7 @@ __all__ = [
     "SinkEpochError",
     "SinkError",
     "SinkInternalError",
+    "SinkNotEmptyError",
     "SinkUnavailableError",
     "SinkUrlError",
     "SinkVersionError",

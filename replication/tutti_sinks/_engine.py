@@ -138,8 +138,13 @@ def _checked(database_url: str) -> URL:
     return url.set(drivername=f"{backend}+{module}")
 
 
+def is_in_memory(url: URL) -> bool:
+    """Whether a URL names a database that lives and dies with its only connection."""
+    return url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:")
+
+
 def _sqlite(url: URL) -> Engine:
-    in_memory = url.database in (None, "", ":memory:")
+    in_memory = is_in_memory(url)
     engine = create_engine(
         url,
         poolclass=QueuePool,

@@ -8,6 +8,7 @@ __all__ = [
     "SinkEpochError",
     "SinkError",
     "SinkInternalError",
+    "SinkNotEmptyError",
     "SinkUnavailableError",
     "SinkUrlError",
     "SinkVersionError",
@@ -45,6 +46,13 @@ class SinkEpochError(SinkError):
         super().__init__(f"this projection belongs to epoch {recorded}, not {wanted}: {hint}")
         self.recorded = recorded
         self.wanted = wanted
+
+
+class SinkNotEmptyError(SinkError):
+    """The projection was used before, and what was asked for would destroy it."""
+
+    def __init__(self) -> None:
+        super().__init__("this projection was used before, and a check would empty it: name a database of its own")
 
 
 class SinkVersionError(SinkError):
