@@ -154,7 +154,9 @@ class TurnTable:
 
     def _settle(self, turn_id: TurnId, status: TurnStatus, failure: str = "") -> None:
         record = self._record(turn_id)
-        if record is None or not record.settle(status, failure):
+        if record is None:
+            return
+        if not record.settle(status, failure):
             self.late_events += 1
             return
         if self._active is record:
