@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import trio
 
+from tutti_providers.codex.testing import Answer, ModelScript, Pause, Say
+
 ROOT = pathlib.Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-EXAMPLE_DEADLINE_S = 120
+EXAMPLE_DEADLINE_S = 60
 """How long an example may take; the slowest starts the real binary."""
 
 
@@ -54,11 +56,16 @@ async def test_an_example_runs(path: pathlib.Path, tmp_path: pathlib.Path) -> No
 @pytest.mark.process
 @pytest.mark.codex
 @pytest.mark.parametrize("path", [path for path in EXAMPLES if drives_codex(path)], ids=lambda path: path.name)
-async def test_an_example_that_drives_codex_runs_on_the_scripted_model(
+async def test_an_example_that_drives_codex_has_a_turn_and_a_side_under_way_at_once(
     path: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """The real binary, told by CODEX_HOME to ask the scripted model of the test bed. Source: our choice."""
+    """The real binary asks a scripted model that ends no answer before two are in their middle. Source: our choice."""
     [point] = metadata.entry_points(group="tutti_side.testbeds", name="codex")
     testbed: Any = point.load()()
-    async with testbed.open(tmp_path / "bed") as bed:
-        await run_example(path, tmp_path, {**bed.env})
+    script = ModelScript(answers=(Answer.of(Say(tokens=("One ",)), Pause(gate="middle"), Say(tokens=("two.",))),))
+
+    async with testbed.open(tmp_path / "bed", script) as bed, trio.open_nursery() as nursery:
+        nursery.start_soon(run_example, path, tmp_path, bed.env)
+        with trio.fail_after(EXAMPLE_DEADLINE_S):
+            await bed.model.wait_reached("middle", times=2)
+        bed.model.gate("middle").set()
