@@ -87,6 +87,7 @@ def test_a_guard_whose_host_is_lost_in_the_middle_of_the_launch_starts_nothing(
         control.send(_guard.encode_launch(["touch", "started"], lab.env, str(tmp_path))[:-3])
         control.shutdown(socket.SHUT_WR)
         assert process.wait(BOUND_S) == 0
+        assert control.recv(100) == b""
     assert list(tmp_path.iterdir()) == []
 
 

@@ -113,6 +113,18 @@ async def test_the_exit_status_and_the_last_of_stderr_are_told_after_the_end_of_
     assert (ended.status, ended.stderr_tail) == (3, ("why",))
 
 
+async def test_what_the_last_descendant_says_on_stderr_is_waited_for(lab: Lab) -> None:
+    """Our choice: the status is known first, but the reason may stand in what comes a moment later."""
+    leftover = "trap 'echo late >&2; exit' TERM; echo up; exec >&-; while :; do sleep 0.01; done"
+    with trio.fail_after(BOUND_S):
+        async with open_stdio(sh(f'setsid sh -c "{leftover}" & cat; exit 4'), env=lab.env) as child:
+            assert await child.receive_some(100) == b"up\n"
+            child._close_stdin()
+            assert await child.receive_some(100) == b""
+            ended = await child.wait_exit()
+    assert (ended.status, ended.stderr_tail) == (4, ("late",))
+
+
 async def test_a_signal_is_a_negative_status(lab: Lab) -> None:
     """Our choice, as in subprocess."""
     with trio.fail_after(BOUND_S):
