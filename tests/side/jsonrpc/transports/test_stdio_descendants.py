@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import trio
 
+from tutti_side.jsonrpc.transports import stdio
+from tutti_side.jsonrpc.transports._orphans import end_orphans
 from tutti_side.jsonrpc.transports.process_table import has_environment_entry, read_table
 from tutti_side.jsonrpc.transports.stdio import StdioTransport, open_stdio
 from tutti_side.testing.processes import descendants_of, is_alive, wait_no_marked_process, wait_processes_ended
@@ -188,3 +190,19 @@ async def test_many_children_end_side_by_side(lab: Lab) -> None:
                 await trio.testing.wait_all_tasks_blocked(0.01)
             assert [pid for pid, start in below.items() if not is_alive(pid, start)] == []
             assert neighbour.exit_status is None
+
+
+async def test_what_could_not_be_ended_is_logged_by_number_only(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R12: the last step of the ladder is to say so; R2: ids only."""
+
+    def end_but_two(*arguments: Any) -> int:
+        return end_orphans(*arguments) + 2
+
+    monkeypatch.setattr(stdio, "end_orphans", end_but_two)
+    with trio.fail_after(BOUND_S):
+        async with open_zoo(lab, []) as (child, below):
+            os.kill(child.guard_pid, signal.SIGKILL)
+            await wait_processes_ended(below)
+    assert caplog.messages == [f"2 processes below child child (pid {child.pid}) did not end"]
