@@ -111,6 +111,7 @@ class FakeThread:
         self.turn: FakeTurn | None = None
         self.turn_count = 0
         self.last_turn_id: str | None = None
+        self.first_unread: str | None = None
         self.failed = False
         self.background: list[FakeTool] = []
         self.allowed_commands: set[str] = set()
@@ -143,7 +144,7 @@ class FakeThread:
         seconds = 1_796_000_000
         return {
             "id": self.id,
-            "environments": [{"environmentId": "local", "cwd": self.cwd, "runtimeWorkspaceRoots": [self.cwd]}],
+            "environments": self._environments(),
             "extra": None,
             "sessionId": self.id,
             "forkedFromId": self.forked_from if full else None,
@@ -211,10 +212,14 @@ class FakeThread:
             "serviceTier": self.service_tier,
             "effort": self.effort,
             "summary": None,
+            **({"environments": self._environments()} if self._setup.is_new else {}),
             "collaborationMode": self.collaboration or {"mode": "default", "settings": plain},
             "multiAgentMode": "explicitRequestOnly",
             "personality": None,
         }
+
+    def _environments(self) -> list[dict[str, Any]]:
+        return [{"environmentId": "local", "cwd": self.cwd, "runtimeWorkspaceRoots": [self.cwd]}]
 
     def change_settings(self, params: dict[str, Any]) -> bool:
         """Take over what a `turn/start` sets; say whether anything changed."""
@@ -228,7 +233,15 @@ class FakeThread:
         self.service_tier = params.get("serviceTier") or self.service_tier
         mode = params.get("collaborationMode")
         if mode is not None:
-            self.collaboration = mode
+            self.collaboration = _with_instructions(mode)
             self.model = mode["settings"].get("model") or self.model
             self.effort = mode["settings"].get("reasoning_effort") or self.effort
         return self.settings() != before
+
+
+def _with_instructions(mode: dict[str, Any]) -> dict[str, Any]:
+    """The mode with its built-in instructions where the client gave none."""
+    settings = dict(mode["settings"])
+    if settings.get("developer_instructions") is None and mode["mode"] == "plan":
+        settings["developer_instructions"] = "(the built-in text of the mode)"
+    return {**mode, "settings": settings}

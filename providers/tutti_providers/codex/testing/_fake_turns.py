@@ -72,7 +72,7 @@ class Turns:
             self.tell(
                 thread, "thread/tokenUsage/updated", {"turnId": turn.id, "tokenUsage": usage_shape(thread.responses)}
             )
-        self._outbox.notify("account/rateLimits/updated", rate_limits())
+        self._tell_limits(thread)
 
     def finish(self, thread: FakeThread, turn: FakeTurn, status: str, error: dict[str, Any] | None = None) -> None:
         """Send a turn's last notifications."""
@@ -85,13 +85,15 @@ class Turns:
             self.tell_status(thread)
             self.tell(thread, "error", {"error": error, "willRetry": False, "turnId": turn.id})
         if status != "interrupted" and not thread.ephemeral:
-            read = {"firstUnread": {"type": "turn", "turnId": turn.id}, "revision": self._outbox.new_id()}
+            thread.first_unread = thread.first_unread or turn.id
+            read = {"firstUnread": {"type": "turn", "turnId": thread.first_unread}, "revision": self._outbox.new_id()}
             self.tell(thread, "thread/readState/changed", {"readState": read})
         if error is None:
             self.tell_status(thread)
         fields: dict[str, Any] = {"error": error, "startedAt": 1_796_000_000, "completedAt": 1_796_000_000}
         if status == "completed" and turn.last_message is not None:
-            fields |= {"items": [turn.last_message], "itemsView": "summary"}
+            item = completed_params(turn.last_message, self._outbox.now_ms(), timed=self._setup.is_new)["item"]
+            fields |= {"items": [item], "itemsView": "summary"}
         self.tell(thread, "turn/completed", {"turn": turn_shape(turn.id, status, durationMs=1, **fields)})
         self.tools.resolve_orphans(thread, turn)
         for request_id in thread.surplus_interrupts:
@@ -167,7 +169,7 @@ class Turns:
             return
         turn.tools.clear()
         self.tell(thread, "thread/tokenUsage/updated", {"turnId": turn.id, "tokenUsage": usage_shape(thread.responses)})
-        self._outbox.notify("account/rateLimits/updated", rate_limits())
+        self._tell_limits(thread)
         if turn.steered:
             inputs = [part for parts in turn.steered for part in parts]
             turn.steered.clear()
@@ -192,9 +194,14 @@ class Turns:
             if thread.responses:
                 usage = usage_shape(thread.responses)
                 self.tell(thread, "thread/tokenUsage/updated", {"turnId": turn.id, "tokenUsage": usage})
-            self._outbox.notify("account/rateLimits/updated", rate_limits())
+            self._tell_limits(thread)
         error = {"message": message, "codexErrorInfo": info, "additionalDetails": None, "misalignment": None}
         self.finish(thread, turn, "failed", error)
+
+    def _tell_limits(self, thread: FakeThread) -> None:
+        # Names no thread, and yet goes to those who subscribe to the one that ran.
+        if thread.subscribed:
+            self._outbox.notify("account/rateLimits/updated", rate_limits())
 
     def _tool_done(self, thread: FakeThread, turn: FakeTurn, tool: FakeTool) -> None:
         tool.over = True

@@ -55,6 +55,7 @@ class HttpConnection:
         self._stream = stream
         self._handler = handler
         self._wire = h11.Connection(h11.SERVER)
+        self._client_left = False
         self.abandoned = 0
         """Streams whose client went away before their end."""
 
@@ -90,6 +91,9 @@ class HttpConnection:
                 nursery.start_soon(self._watch_client, nursery.cancel_scope)
                 await self._stream_body(chunks)
                 nursery.cancel_scope.cancel()
+            if self._wire.our_state is not h11.DONE:
+                self.abandoned += self._client_left
+                self._wire.send_failed()
 
     async def _stream_body(self, chunks: AsyncIterator[bytes]) -> None:
         """Send the chunks; how it ended is left in h11's state, so that no error leaves the nursery as a group."""
@@ -98,10 +102,9 @@ class HttpConnection:
                 await self._send(h11.Data(data=chunk))
             await self._send(h11.EndOfMessage())
         except Dropped:
-            self._wire.send_failed()
+            return
         except trio.BrokenResourceError:
-            self.abandoned += 1
-            self._wire.send_failed()
+            self._client_left = True
 
     async def _watch_client(self, stream_scope: trio.CancelScope) -> None:
         """End a stream whose client left: it might be held at a gate for ever."""
@@ -111,8 +114,7 @@ class HttpConnection:
             data = b""
         self._wire.receive_data(bytes(data))
         if not data:
-            self.abandoned += 1
-            self._wire.send_failed()
+            self._client_left = True
             stream_scope.cancel()
 
     async def _read_body(self) -> bytes:

@@ -189,12 +189,21 @@ class ScriptedModel:
 async def open_scripted_model(script: ModelScript) -> AsyncIterator[ScriptedModel]:
     """Serve the script on a free loopback port for as long as the block runs.
 
+    Raises:
+      Exception: what the block raises, as itself.
+
     Cancellation: every connection and the listener are closed.
     """
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port: int = listeners[0].socket.getsockname()[1]
     model = ScriptedModel(script, port)
+    failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         await nursery.start(trio.serve_listeners, model.serve_connection, listeners)
-        yield model
+        try:
+            yield model
+        except Exception as error:  # the block's own: it leaves as itself, not in the nursery's group
+            failure = error
         nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
