@@ -23,6 +23,7 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
+    from .conformance import open_conformance_sink
     from .sql import Changes, Entity, Page, Position, SqlSink, open_sql_sink, reset_projection
 
 __all__ = [
@@ -39,17 +40,22 @@ __all__ = [
     "SinkUrlError",
     "SinkVersionError",
     "SqlSink",
+    "open_conformance_sink",
     "open_sql_sink",
     "reset_projection",
 ]
+
+
+_HOMES = {"open_conformance_sink": ".conformance"}
+"""Names that are not of ``sql``."""
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(import_module(".sql", __name__), name)
+        return getattr(import_module(_HOMES.get(name, ".sql"), __name__), name)
     except ModuleNotFoundError as error:
-        if error.name != "sqlalchemy":
+        if error.name is None or error.name.partition(".")[0] != "sqlalchemy":
             raise
         raise MissingDriverError("sqlalchemy", "sinks") from error
