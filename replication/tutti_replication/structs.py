@@ -269,7 +269,7 @@ class ChangeBatch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     schema_version: Integer
     projection_epoch: Integer
-    mutations: tuple[WireMutation, ...]
+    mutations: Annotated[tuple[WireMutation, ...], Meta(min_length=1, max_length=MAX_BATCH_MUTATIONS)]
 
 
 class DecodedBatch(ChangeBatch, frozen=True, kw_only=True, rename="camel"):

@@ -1,6 +1,7 @@
 """A pytest plugin: a test that asks for ``sink_case`` or ``projection_case`` runs once per case, named like the case.
 
-In a ``conftest.py``: ``pytest_plugins = ["tutti_replication.conformance.pytest_plugin"]``, or ``-p`` with that name. Then::
+In a ``conftest.py``: ``pytest_plugins = ["tutti_replication.conformance.pytest_plugin"]``, or ``-p`` with its name.
+Then::
 
     def test_my_sink(sink_case, tmp_path):
         run_sink_case(lambda: MySink(tmp_path / "projection.db"), sink_case)

@@ -239,7 +239,7 @@ def _wrong_type() -> SinkDraft:
     )
     first, second = session_upsert("m1"), message_upsert("m2", transaction_id="t2")
     document = batch_json([first, second])
-    for about, path, value in (
+    wrong: tuple[tuple[str, str, Any], ...] = (
         ("a number for a text", "message.role", 5),
         ("a text for a number", "message.version", "1"),
         ("a fraction", "message.version", 1.5),
@@ -255,7 +255,8 @@ def _wrong_type() -> SinkDraft:
         ("version 0", "message.version", 0),
         ("an id of 513 bytes", "message.turnId", "\u00e9" * 256 + "x"),
         ("an id with U+0000", "message.turnId", "a\0b"),
-    ):
+    )
+    for about, path, value in wrong:
         case.reject(about, names=second, field=path, document=_spoil(document, 1, path, value))
     case.absent(first)
     longest = message_upsert("m2", transaction_id="t2", turn_id="\u00e9" * 256)
