@@ -18,7 +18,6 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import cast
 
 import trio
 
@@ -27,6 +26,7 @@ from tutti_side.jsonrpc.transports import PeerExit, Transport, _guard
 from tutti_side.jsonrpc.transports._orphans import end_orphans
 from tutti_side.jsonrpc.transports._stderr_tail import StderrTail
 from tutti_side.jsonrpc.transports.errors import ProcessStartError
+from tutti_side.nursery import open_service_nursery
 
 __all__ = ["StdioTransport", "open_stdio"]
 
@@ -81,7 +81,8 @@ async def open_stdio(
     Leaving, for whatever reason, takes at most the sum of the bounds above (8 s, for a child that resists everything)
     and usually as long as the child needs after stdin's end. Then neither the child nor a descendant lives, in
     whatever session, nor the guard, and no zombie is left. The same holds, without the waiting, when the start fails
-    or is cancelled; and when the host is killed, through the guard. Not covered: processes of another user (setuid);
+    or is cancelled; and when the host is killed, through the guard. Not covered: processes of another user (setuid); if
+    the guard itself is killed, a daemon that has left its session and its parent and cleared its environment as well;
     off Linux, descendants with a process group of their own.
 
     Raises:
@@ -97,27 +98,17 @@ async def open_stdio(
     launch = _encode_launch(command, launch_env, working_directory)
     marker = f"{_guard.MARKER_NAME}={launch_env[_guard.MARKER_NAME]}"
     process, control = await _start_guard(command[0], launch_env[_guard.MARKER_NAME])
-    block_error: BaseException | None = None
-    try:
-        async with trio.open_nursery() as nursery:
-            transport = StdioTransport(process, control, marker=marker, name=name)
-            nursery.start_soon(transport._drain_stderr, name=f"stdio:{name}/stderr")
-            nursery.start_soon(transport._follow_guard, name=f"stdio:{name}/guard")
-            try:
-                await transport._start(launch, command[0], working_directory)
-                yield transport
-            except BaseException as error:
-                block_error = error
-                raise
-            finally:
-                with trio.move_on_after(SHUT_DOWN_S, shield=True):
-                    await transport._shut_down(gently=transport.started)
-                transport._stop_tasks()
-    except BaseExceptionGroup as group:
-        if block_error is None or not _is_only(group, block_error):
-            raise
-    if block_error is not None:
-        raise block_error
+    async with open_service_nursery() as nursery:
+        transport = StdioTransport(process, control, marker=marker, name=name)
+        nursery.start_soon(transport._drain_stderr, name=f"stdio:{name}/stderr")
+        nursery.start_soon(transport._follow_guard, name=f"stdio:{name}/guard")
+        try:
+            await transport._start(launch, command[0], working_directory)
+            yield transport
+        finally:
+            with trio.move_on_after(SHUT_DOWN_S, shield=True):
+                await transport._shut_down(gently=transport.started)
+            transport._stop_tasks()
 
 
 class StdioTransport(Transport):
@@ -377,15 +368,3 @@ def _what(error: Exception) -> str:
         return "this end was closed"
     cause = error.__cause__
     return os.strerror(cause.errno) if isinstance(cause, OSError) and cause.errno else "the other end is gone"
-
-
-def _is_only(group: BaseExceptionGroup[BaseException], error: BaseException) -> bool:
-    """Whether `group` holds nothing but `error`, which can be a group itself (a nursery takes such a one apart)."""
-    return _leaves(group) == _leaves(error)
-
-
-def _leaves(error: BaseException) -> list[int]:
-    if not isinstance(error, BaseExceptionGroup):
-        return [id(error)]
-    group = cast("BaseExceptionGroup[BaseException]", error)
-    return [leaf for part in group.exceptions for leaf in _leaves(part)]
