@@ -130,7 +130,7 @@ class RuntimeController:
         if ref in self._ended or ref in self._sessions:
             raise SessionExpiredError(ref.session, self._ended.get(ref, "closed"))
         self._require_running()
-        session = SessionScope(ref, adapter, self._forget_session)
+        session = SessionScope(ref, adapter, self._lose_session)
         self._sessions[ref] = session
         try:
             async with self.locks.hold(ref):
@@ -175,6 +175,19 @@ class RuntimeController:
                     self.failed_closes += 1
             session.events.close("closed")
             self._forget_session(session)
+
+    def _lose_session(self, session: SessionScope) -> None:
+        """Follow a session that its adapter lost; what the adapter still holds of it is released in the background."""
+        was_open = session.state == "open"
+        self._forget_session(session)
+        if was_open and self._stop_deadline == float("inf"):
+            self._nursery.start_soon(self._release_lost, session, name=f"lost:{session.ref.session}")
+
+    async def _release_lost(self, session: SessionScope) -> None:
+        try:
+            await session.adapter.close(session.ref)
+        except Exception:  # contained: the adapter's nursery keeps what it could not release
+            self.failed_closes += 1
 
     def _forget_session(self, session: SessionScope) -> None:
         """Take a session that is over out of the registry: it was closed, or its adapter lost it. Idempotent."""
