@@ -70,7 +70,7 @@ class Storm:
         out = [action.message for action in self._machine.receive(message) if isinstance(action, SendMessage)]
         if message.get("method") == "thread/start":
             for thread_id in self._machine.threads:
-                self._turns.setdefault(thread_id, f"{thread_id[:-4]}feed")
+                self._turns.setdefault(thread_id, thread_id.replace("-8000-", "-8fed-"))
             if len(self._turns) == self._threads:
                 self._lines = self._render()
         return b"".join(_line(item) for item in out)

@@ -2,7 +2,7 @@
 
 Its mere presence makes Codex send `mcpServer/startupStatus/updated` for a fork's child, sometimes before the fork's own
 answer. Options make it a bad citizen: ``--ignore-eof`` and ``--ignore-term`` keep it alive as an orphan would be,
-``--slow SECONDS`` delays its start, ``--pid-file PATH`` says where to write its process id.
+``--slow SECONDS`` delays its start, ``--pid-file PATH`` names a file that its process id is appended to.
 
 Tools: `echo {text}` answers its text; `ask {message}` asks the user (an elicitation) and answers with what came back.
 """
@@ -88,6 +88,13 @@ class Server:
         return None
 
 
+def note(path: str | None, line: str) -> None:
+    """Append a line to the file, if one was named."""
+    if path:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+
+
 def main() -> None:
     """Serve as the options say."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -99,13 +106,13 @@ def main() -> None:
     if options.ignore_term:
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
-    if options.pid_file:
-        with open(options.pid_file, "a", encoding="utf-8") as file:
-            file.write(f"{os.getpid()}\n")
+    note(options.pid_file, str(os.getpid()))
     time.sleep(options.slow)
     Server().serve()
-    while options.ignore_eof:
-        signal.pause()
+    if options.ignore_eof:
+        note(options.pid_file, "ignores the end of its input")
+        while True:
+            signal.pause()
 
 
 if __name__ == "__main__":
