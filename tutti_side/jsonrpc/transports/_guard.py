@@ -45,7 +45,7 @@ HOST_LOST_GRACE_S = 1.0
 """After the host's death the child has this long between SIGTERM and SIGKILL: Codex ends within 0.13 s of either its
 stdin's end or SIGTERM, and then ends its own shell commands."""
 
-LEFTOVER_GRACE_S = 0.25
+LEFTOVER_GRACE_S = 0.5
 """What outlives the child gets SIGTERM and this long, so that a tool server may remove what it made; then SIGKILL."""
 
 SWEEP_S = 2.0

@@ -46,7 +46,7 @@ FORCE_WAIT_S = 3.0
 """How long the host's own search, itself bounded by `ORPHANS_S`, may take; then what is left is logged and given up."""
 
 SHUT_DOWN_S = 10.0
-"""The shield around all steps, which are bounded themselves and take 7.75 s at most; after it the pipes are closed."""
+"""The shield around all steps, which are bounded themselves and take 8 s at most; after it the pipes are closed."""
 
 EXIT_WAIT_S = 2.0
 """How long `wait_exit` waits for the status and the last of stderr: the stream ends some ms before both are known."""

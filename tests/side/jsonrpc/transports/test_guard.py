@@ -150,13 +150,12 @@ async def test_orphans_are_reaped_while_the_child_runs(lab: Lab) -> None:
 
 async def test_what_outlives_the_child_may_clean_up_first(lab: Lab, tmp_path: pathlib.Path) -> None:
     """Our choice: a tool server gets SIGTERM and `LEFTOVER_GRACE_S` before SIGKILL."""
-    server = "trap 'rm lock; exit' TERM; echo up; while :; do sleep 0.01; done"
-    (tmp_path / "lock").touch()
+    server = "trap ': > cleaned; exit' TERM; sleep 1000 & echo up; wait"
     with trio.fail_after(BOUND_S):
         async with open_stdio(["sh", "-c", f'setsid sh -c "{server}" & cat'], env=lab.env, cwd=tmp_path) as child:
             assert await child.receive_some(10) == b"up\n"
         assert child.exit_status == 0
-    assert not (tmp_path / "lock").exists()
+    assert (tmp_path / "cleaned").exists()
 
 
 RELAY_HOPS_MAX = 4000
