@@ -1,6 +1,6 @@
 """Requests of ours from the call to the outcome: `_correlation` decides, this does it with tasks, hooks and frames.
 
-A call has one outcome. It is settled in one place, `Calls._settle`, where its hook is used up and its waiter woken; so
+A call has one outcome. It is settled in one place, `Calls._settle`, where its hook runs and its waiter is woken; so
 an answer, a refusal, the end of the connection and a taken back request all do the same thing.
 """
 
@@ -255,10 +255,9 @@ class Calls:
         return True
 
     def _settle(self, call: Call, outcome: Outcome) -> None:
-        hook, call.hook = call.hook, None
-        if hook is not None:
+        if call.hook is not None:
             try:
-                hook(outcome)
+                call.hook(outcome)
             except Exception as failure:
                 self.hook_failures += 1
                 outcome = failure

@@ -319,8 +319,6 @@ class Peer(Generic[P]):
             self._hand_over(batch)
 
     def _hand_over(self, batch: list[Message[P]]) -> None:
-        if self.closed is not None:
-            return
         try:
             self._router.feed(batch)
         except Exception as error:
@@ -329,7 +327,7 @@ class Peer(Generic[P]):
 
     def _open_request(self, request_id: RequestId) -> bool:
         opened = self._open_requests.open(request_id)
-        if opened is False and self.closed is None:
+        if opened is False:
             line = self._codec.encode_error(request_id, TOO_MANY_REQUESTS_CODE, "too many requests are open")
             try:
                 self._put_reserved(line)
@@ -426,7 +424,7 @@ async def open_peer(
             peer.fail(ConnectionClosedError("closed"))
     except BaseExceptionGroup as group:
         # Our tasks raise no `Exception`: this is a cancel from outside, or an interrupt that hit one of them.
-        if raised is None or isinstance(raised, trio.Cancelled) or group.split(trio.Cancelled)[1] is not None:
+        if raised is None or group.split(trio.Cancelled)[1] is not None:
             raise
     if raised is not None:
         try:

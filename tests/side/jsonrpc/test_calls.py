@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -611,3 +612,46 @@ async def test_the_end_in_the_backoff_fails_the_request_at_once(
         assert trio.current_time() == before
         assert isinstance(results[0], ConnectionClosedError)
         assert line.log == ["ConnectionClosedError", "lost"]
+
+
+async def test_the_end_right_after_a_refusal_is_told_to_the_hook_before_the_router(connect: Any) -> None:
+    """R9: also when the refused caller has not run since."""
+    with trio.fail_after(5):
+        async with connect() as line, trio.open_nursery() as nursery:
+            results: list[Any] = []
+
+            def end(outcome: Outcome) -> None:
+                line.peer.fail(ConnectionClosedError("closed"))
+
+            for hook in (Recorder(line.log), end):
+                nursery.start_soon(ask, functools.partial(line.peer.request, "a", hook=hook), results)
+                await trio.testing.wait_all_tasks_blocked()
+            await line.far.read(2)
+            await line.far.send({"id": 1, "error": OVERLOADED}, {"id": 2, "result": 0})
+            await trio.testing.wait_all_tasks_blocked()
+
+            assert line.log == ["ConnectionClosedError", "lost"]
+            assert {type(result) for result in results} == {ConnectionClosedError, msgspec.Raw}
+
+
+async def test_a_cancel_and_the_end_in_the_backoff_tell_the_hook_once(
+    connect: Any, autojump_clock: trio.testing.MockClock
+) -> None:
+    """R14: the cancel is delivered, then the connection ends, before the caller runs again."""
+    async with connect() as line, trio.open_nursery() as nursery:
+        hook = Recorder()
+        scope = trio.CancelScope()
+
+        async def request() -> None:
+            with scope:
+                await line.peer.request("a", hook=hook)
+
+        nursery.start_soon(request)
+        await _refuse(line.far, 1)
+        await trio.testing.wait_all_tasks_blocked()
+        scope.cancel()
+        line.peer.fail(ConnectionClosedError("closed"))
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert scope.cancelled_caught
+        assert hook.outcomes == ["ConnectionClosedError"]

@@ -384,6 +384,7 @@ async def test_after_the_end_every_call_fails_at_once(connect: Any) -> None:
             with pytest.raises(ConnectionClosedError):
                 await line.peer.request("a", hook=logging_hook(line.log, "<a>"))
             assert line.log == ["ask", "lost", "<a>"]
+            assert line.peer.statistics().open_requests == 0
 
 
 async def test_answers_that_stand_before_the_end_are_still_given(connect: Any) -> None:
@@ -576,11 +577,28 @@ async def test_an_exception_of_the_block_leaves_as_itself(connect: Any, cancelle
                 scope.cancel()
             raise error
 
-    with trio.fail_after(5), trio.CancelScope() as scope:
-        with pytest.raises(ValueError, match="mine") as caught:
-            await raise_in_block(scope)
-        assert caught.value is error
+    with trio.fail_after(5), trio.CancelScope() as scope, pytest.raises(ValueError, match="mine") as caught:
+        await raise_in_block(scope)
+    assert not scope.cancelled_caught
+    assert caught.value is error
     assert peers[0].closed.reason == "closed"
+
+
+async def test_an_interrupt_that_hits_a_task_of_ours_leaves_the_block(connect: Any) -> None:
+    """Our choice: only an `Exception` is contained; what should end the program does."""
+
+    def interrupt(messages: object) -> None:
+        raise KeyboardInterrupt
+
+    async def wait_in_block() -> None:
+        async with connect() as line:
+            line.router.on_feed = interrupt
+            await line.far.send({"method": "m"})
+            await trio.sleep_forever()
+
+    with trio.fail_after(5):
+        with pytest.RaisesGroup(KeyboardInterrupt, flatten_subgroups=True):
+            await wait_in_block()
 
 
 async def test_a_cancel_from_outside_leaves_the_block_at_once(connect: Any) -> None:
@@ -647,3 +665,4 @@ async def test_two_peers_of_ours_serve_each_other(make_router: Any, params_type:
                 statistics = peer.statistics()
                 assert (statistics.in_flight, statistics.waiting, statistics.open_requests) == (0, 0, 0)
                 assert (statistics.dropped, statistics.duplicate_answers, statistics.unknown_answers) == ({}, 0, 0)
+                assert (statistics.late_answers, statistics.unsent, statistics.forgotten) == (0, 0, 0)
