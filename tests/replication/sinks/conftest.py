@@ -514,3 +514,9 @@ def server_bed(request: pytest.FixtureRequest) -> Iterator[Callable[[str], SqlBe
             return bed
 
         yield make
+
+
+@pytest.fixture(params=["mariadb", "postgresql"])
+def mortal_server(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
+    """A server of the test's own, to be killed and started again."""
+    yield from _running(MariaServer if request.param == "mariadb" else PostgresServer)
