@@ -8,7 +8,8 @@ its answer may come at any time, also when nobody waits for it any more, and fin
        └────────────▶ DONE ◀───────────────┴─────────────────┴───────────────────┘      (close: from every phase)
 
 QUEUED, SENT and ABANDONED hold a slot. So a peer that never answers costs slots only for a while, and a late answer
-still does what its hook says. Decide, then act: every call here changes the state and returns what the caller must do.
+still does what its hook says. WAITING has no bound of its own: behind each entry there stands a task of the caller's,
+with a deadline. Decide, then act: every call here changes the state and returns what the caller must do.
 """
 
 import collections

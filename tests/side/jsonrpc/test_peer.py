@@ -146,7 +146,7 @@ async def test_garbage_between_messages_is_counted_and_the_connection_lives(conn
             assert line.peer.statistics().dropped["unfinished"] == 1
 
 
-async def test_an_overlong_line_is_skipped_and_counted(connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_overlong_line_is_skipped_and_counted(connect: Any) -> None:
     """Our choice: skipped to its newline; the real bound is held by the splitter's own test."""
     with trio.fail_after(5):
         async with connect() as line:
