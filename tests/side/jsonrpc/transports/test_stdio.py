@@ -235,6 +235,14 @@ async def test_leaving_asks_by_stdin_then_sigterm_then_kills(lab: Lab, script: s
         assert child.exit_status == status
 
 
+async def test_a_stopped_child_is_killed(lab: Lab) -> None:
+    """R12: a stopped process takes notice neither of its stdin nor of SIGTERM."""
+    with trio.fail_after(BOUND_S):
+        async with open_stdio(["cat"], env=lab.env) as child:
+            os.kill(child.pid, signal.SIGSTOP)
+        assert child.exit_status == -signal.SIGKILL
+
+
 async def test_a_child_that_still_writes_while_it_ends_is_not_stuck_in_a_full_pipe(lab: Lab) -> None:
     """Our choice: nobody reads any more, so what it writes is read and dropped."""
     with trio.fail_after(BOUND_S):
