@@ -230,7 +230,7 @@ class Requests:
             return Outcome(result={"thread": shape, "readState": None})
         if thread.ephemeral and params.get("includeTurns"):
             raise Refused("ephemeral threads do not support includeTurns")
-        return Outcome(result={"thread": thread.shape(full=not thread.ephemeral), "readState": None})
+        return Outcome(result={"thread": thread.shape(full=not thread.ephemeral), "readState": thread.read_state()})
 
     def _loaded_list(self, params: dict[str, Any]) -> Outcome:
         return Outcome(result={"data": list(self.threads), "nextCursor": None})
@@ -294,8 +294,10 @@ class Requests:
         thread = self._loaded(params)
         self._need_experimental(params, "turn/start", "collaborationMode")
         if thread.turn is not None:
-            thread.turn.steered.append(inputs)
-            return Outcome(result={"turn": turn_shape(thread.turn.id, "inProgress")})
+            busy = thread.turn
+            return Outcome(
+                result={"turn": turn_shape(busy.id, "inProgress")}, then=lambda: self.turns.steer(thread, busy, inputs)
+            )
         changed = thread.change_settings(params)
         turn = self.turns.begin(thread, inputs)
         starts_first = self._plan.take(TurnStartsFirst, "turn/start") is not None
@@ -329,8 +331,8 @@ class Requests:
         expected = params.get("expectedTurnId")
         if expected != thread.turn.id:
             raise Refused(f"expected active turn id `{expected}` but found `{thread.turn.id}`")
-        thread.turn.steered.append(self._field(params, "input"))
-        return Outcome(result={"turnId": thread.turn.id})
+        busy, inputs = thread.turn, self._field(params, "input")
+        return Outcome(result={"turnId": busy.id}, then=lambda: self.turns.steer(thread, busy, inputs))
 
     def _turn_interrupt(self, params: dict[str, Any]) -> Outcome:
         thread = self._loaded(params)

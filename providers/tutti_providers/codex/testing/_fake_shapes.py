@@ -1,6 +1,8 @@
 """· The shapes of threads, turns and items as the recorded versions of the app-server write them."""
 
+import hashlib
 import re
+import shlex
 from typing import Any, cast
 
 __all__ = [
@@ -9,6 +11,7 @@ __all__ = [
     "command_item",
     "completed_params",
     "default_sandbox",
+    "diff_of",
     "file_change_item",
     "id_complaint",
     "rate_limits",
@@ -107,7 +110,7 @@ def command_item(item_id: str, command: str, cwd: str, *, process: str | None) -
         "id": item_id,
         "pluginId": None,
         "scriptPath": None,
-        "command": f"/bin/bash -lc '{command}'",
+        "command": f"/bin/bash -lc {shlex.quote(command)}",
         "cwd": cwd,
         "processId": process,
         "source": "agent" if process is None else "unifiedExecStartup",
@@ -131,6 +134,23 @@ def file_change_item(item_id: str, patch: str, cwd: str) -> dict[str, Any]:
             text = line[1:] if changes[-1]["kind"]["type"] == "add" else line
             changes[-1]["diff"] += f"{text}\n"
     return {"type": "fileChange", "id": item_id, "changes": changes, "status": "inProgress"}
+
+
+def diff_of(item: dict[str, Any], cwd: str) -> str:
+    """What `turn/diff/updated` shows for a file change; exact for one added file, the headers alone for others."""
+    text = ""
+    for change in item["changes"]:
+        name = str(change["path"]).removeprefix(f"{cwd}/")
+        text += f"diff --git a/{name} b/{name}\n"
+        if change["kind"]["type"] == "add":
+            content: str = change["diff"]
+            blob = content.encode()
+            digest = hashlib.sha1(b"blob %d\0%s" % (len(blob), blob), usedforsecurity=False).hexdigest()
+            lines = content.splitlines()
+            text += f"new file mode 100644\nindex {'0' * 40}..{digest}\n--- /dev/null\n+++ b/{name}\n"
+            text += f"@@ -0,0 +1{f',{len(lines)}' if len(lines) > 1 else ''} @@\n"
+            text += "".join(f"+{line}\n" for line in lines)
+    return text
 
 
 def tool_call_item(item_id: str, server: str, tool: str, arguments: Any) -> dict[str, Any]:

@@ -86,6 +86,8 @@ class FakeTurn:
         self.called = False
         self.streaming = False
         self.steered: list[list[Any]] = []
+        self.sampling = 0
+        self.diff = ""
         self.over = False
 
 
@@ -177,6 +179,12 @@ class FakeThread:
             "daybreakEnabled": None,
             "turns": [],
         }
+
+    def read_state(self) -> dict[str, Any] | None:
+        """Where the user stopped reading, which is before the first turn that ended; None before there is one."""
+        if self.first_unread is None:
+            return None
+        return {"firstUnread": {"type": "turn", "turnId": self.first_unread}, "revision": f"after-{self.turn_count}"}
 
     def opened(self) -> dict[str, Any]:
         """The result of start, fork and resume."""

@@ -8,7 +8,15 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from ._fake_outbox import Outbox
-from ._fake_shapes import command_item, completed_params, file_change_item, started_params, sub_object, tool_call_item
+from ._fake_shapes import (
+    command_item,
+    completed_params,
+    diff_of,
+    file_change_item,
+    started_params,
+    sub_object,
+    tool_call_item,
+)
 from ._fake_threads import FakeSetup, FakeThread, FakeTool, FakeTurn
 from .model_script import CallTool
 
@@ -70,7 +78,8 @@ class Tools:
             self._tell_flags(thread)
         elif tool.kind == "elicitation":
             self._tell_flags(thread)
-            self._end_item(thread, tool, "completed")
+            answer = {name: value for name, value in sub_object(message, "result").items() if value is not None}
+            self._end_item(thread, tool, "completed", durationMs=1, result=_tool_result(json.dumps(answer)))
         elif self._settle_approval(thread, turn, tool, message):
             return
         self._done(thread, turn, tool)
@@ -90,6 +99,7 @@ class Tools:
         """Kill the commands that outlived their turn."""
         for tool in thread.background:
             tool.over = True
+            self._end_item(thread, tool, "failed", exitCode=-1, durationMs=1)
         thread.background.clear()
 
     def _start_command(self, thread: FakeThread, turn: FakeTurn, call: CallTool, item_id: str) -> None:
@@ -165,7 +175,8 @@ class Tools:
         if call.name == "ask":
             self._ask_elicitation(thread, turn, tool, server, arguments.get("message", ""))
         else:
-            self._end_item(thread, tool, "completed")
+            result = _tool_result(str(arguments.get("text", "")))
+            self._end_item(thread, tool, "completed", durationMs=1, result=result)
             tool.over = True
 
     def _ask_elicitation(
@@ -199,7 +210,7 @@ class Tools:
             if name == "acceptForSession" and tool.command is not None:
                 thread.allowed_commands.add(tool.command)
             self._tell_flags(thread)
-            self._end_approved(thread, tool)
+            self._end_approved(thread, turn, tool)
             return False
         if name == "cancel":
             if tool.kind == "command":
@@ -212,16 +223,15 @@ class Tools:
         self._tell_flags(thread)
         return False
 
-    def _end_approved(self, thread: FakeThread, tool: FakeTool) -> None:
+    def _end_approved(self, thread: FakeThread, turn: FakeTurn, tool: FakeTool) -> None:
         if tool.kind == "command":
             self._end_item(
                 thread, tool, "completed", exitCode=0, durationMs=0, processId="4711", source="unifiedExecStartup"
             )
         else:
             self._end_item(thread, tool, "completed")
-            changes = (tool.item or {})["changes"]
-            diff = "".join(f"diff --git {change['path']}\n{change['diff']}" for change in changes)
-            self._tell(thread, "turn/diff/updated", {"turnId": tool.turn_id, "diff": diff})
+            turn.diff += diff_of(tool.item or {}, thread.cwd)
+            self._tell(thread, "turn/diff/updated", {"turnId": turn.id, "diff": turn.diff})
 
     def _resolved(self, thread: FakeThread, tool: FakeTool, request_id: int) -> None:
         tool.request_id = None
@@ -247,3 +257,7 @@ class Tools:
     def _add(turn: FakeTurn, tool: FakeTool) -> FakeTool:
         turn.tools.append(tool)
         return tool
+
+
+def _tool_result(text: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}], "structuredContent": None, "_meta": None}

@@ -68,11 +68,18 @@ class Turns:
     def interrupt(self, thread: FakeThread, turn: FakeTurn) -> None:
         """End the turn as interrupted, up to the point where the answer to the interrupt goes out."""
         turn.over = True
-        if thread.responses:
-            self.tell(
-                thread, "thread/tokenUsage/updated", {"turnId": turn.id, "tokenUsage": usage_shape(thread.responses)}
-            )
-        self._tell_limits(thread)
+        self._tell_usage(thread, turn)
+
+    def steer(self, thread: FakeThread, turn: FakeTurn, inputs: list[Any]) -> None:
+        """Give the turn more input. A reply that is being streamed is cut off for it, as 0.163 does; a tool isn't."""
+        turn.steered.append(inputs)
+        if turn.streaming:
+            turn.steps.clear()
+            turn.tokens.clear()
+            turn.message_id = None
+            turn.message_text.clear()
+            turn.streaming = False
+            self._end_round(thread, turn)
 
     def finish(self, thread: FakeThread, turn: FakeTurn, status: str, error: dict[str, Any] | None = None) -> None:
         """Send a turn's last notifications."""
@@ -86,8 +93,7 @@ class Turns:
             self.tell(thread, "error", {"error": error, "willRetry": False, "turnId": turn.id})
         if status != "interrupted" and not thread.ephemeral:
             thread.first_unread = thread.first_unread or turn.id
-            read = {"firstUnread": {"type": "turn", "turnId": thread.first_unread}, "revision": self._outbox.new_id()}
-            self.tell(thread, "thread/readState/changed", {"readState": read})
+            self.tell(thread, "thread/readState/changed", {"readState": thread.read_state()})
         if error is None:
             self.tell_status(thread)
         fields: dict[str, Any] = {"error": error, "startedAt": 1_796_000_000, "completedAt": 1_796_000_000}
@@ -105,14 +111,16 @@ class Turns:
         turn.steps.extend(reply.steps)
         turn.called = False
         turn.streaming = True
+        turn.sampling += 1
         self._continue(thread, turn)
 
     def _continue(self, thread: FakeThread, turn: FakeTurn) -> None:
-        while not turn.over:
+        sampling = turn.sampling
+        while not turn.over and turn.sampling == sampling:
             if turn.tokens:
                 if turn.token_delay_s:
                     stretch = self._chance.uniform(0.5, 1.5) if self._setup.jitter else 1.0
-                    self._outbox.after(turn.token_delay_s * stretch, lambda: self._next_token(thread, turn))
+                    self._outbox.after(turn.token_delay_s * stretch, lambda: self._next_token(thread, turn, sampling))
                     return
                 self._say(thread, turn)
                 continue
@@ -124,7 +132,7 @@ class Turns:
                 turn.tokens.extend(step.tokens)
                 turn.token_delay_s = step.delay_s
             elif isinstance(step, Pause):
-                self._outbox.at_gate(step.gate, lambda: self._continue(thread, turn))
+                self._outbox.at_gate(step.gate, lambda: self._pass_gate(thread, turn, sampling))
                 return
             elif isinstance(step, Reason):
                 self._close_message(thread, turn)
@@ -136,9 +144,13 @@ class Turns:
             else:
                 self._fail(thread, turn, step)
 
-    def _next_token(self, thread: FakeThread, turn: FakeTurn) -> None:
-        if not turn.over:
+    def _next_token(self, thread: FakeThread, turn: FakeTurn, sampling: int) -> None:
+        if not turn.over and turn.sampling == sampling and turn.tokens:
             self._say(thread, turn)
+            self._continue(thread, turn)
+
+    def _pass_gate(self, thread: FakeThread, turn: FakeTurn, sampling: int) -> None:
+        if turn.sampling == sampling:
             self._continue(thread, turn)
 
     def _say(self, thread: FakeThread, turn: FakeTurn) -> None:
@@ -168,8 +180,9 @@ class Turns:
         if turn.over or turn.streaming or any(not tool.over for tool in turn.tools):
             return
         turn.tools.clear()
-        self.tell(thread, "thread/tokenUsage/updated", {"turnId": turn.id, "tokenUsage": usage_shape(thread.responses)})
-        self._tell_limits(thread)
+        self._tell_usage(thread, turn)
+        if turn.diff:
+            self.tell(thread, "turn/diff/updated", {"turnId": turn.id, "diff": turn.diff})
         if turn.steered:
             inputs = [part for parts in turn.steered for part in parts]
             turn.steered.clear()
@@ -191,15 +204,15 @@ class Turns:
         else:
             message, info = _BUSY, "internalServerError"
         if began:
-            if thread.responses:
-                usage = usage_shape(thread.responses)
-                self.tell(thread, "thread/tokenUsage/updated", {"turnId": turn.id, "tokenUsage": usage})
-            self._tell_limits(thread)
+            self._tell_usage(thread, turn)
         error = {"message": message, "codexErrorInfo": info, "additionalDetails": None, "misalignment": None}
         self.finish(thread, turn, "failed", error)
 
-    def _tell_limits(self, thread: FakeThread) -> None:
-        # Names no thread, and yet goes to those who subscribe to the one that ran.
+    def _tell_usage(self, thread: FakeThread, turn: FakeTurn) -> None:
+        if thread.responses:
+            usage = usage_shape(thread.responses)
+            self.tell(thread, "thread/tokenUsage/updated", {"turnId": turn.id, "tokenUsage": usage})
+        # Names no thread, and yet goes only to those who subscribe to the one that ran.
         if thread.subscribed:
             self._outbox.notify("account/rateLimits/updated", rate_limits())
 

@@ -254,7 +254,6 @@ Run = Callable[[str, Path], Awaitable[Trace]]
 RUNS: dict[str, Run] = {"task": replay_on_task, "process": replay_on_process, "binary": replay_on_binary}
 
 WARNING = "global configWarning: -0 configWarning"
-DECLINED_EARLIER = ("fork0: +13 item/completed", "fork0: -14 item/completed")
 
 DIFFERENCES: dict[tuple[str, str], dict[str, str]] = {
     (run, name): {WARNING: "the fake looks for no bubblewrap on PATH, so it has nothing to warn of"}
@@ -262,10 +261,6 @@ DIFFERENCES: dict[tuple[str, str], dict[str, str]] = {
     for name in TRANSCRIPTS
 }
 """(run, transcript) → each difference, with its reason. All of them, and only they, must be there."""
-
-DIFFERENCES["task", "d_approval_declined_cancelled_interrupted_171"] |= dict.fromkeys(
-    DECLINED_EARLIER, "a declined item and its thread's status come from two tasks; 163 has them in the fake's order"
-)
 
 MACHINE_DEPENDENT: dict[str, str] = {
     WARNING: "the binary warns when there is no bubblewrap on PATH",
