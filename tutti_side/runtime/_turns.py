@@ -46,15 +46,22 @@ class TurnRecord:
         self.parts: dict[str, list[str]] = {}
         self._size = 0
 
-    def add(self, item_id: str, text: str) -> None:
-        """Append a delta of an item, within the bound."""
-        self._size += len(text)
-        if self._size <= TURN_TEXT_MAX:
-            parts = self.parts.get(item_id)
-            if parts is None:
-                self.parts[item_id] = [text]
-            else:
-                parts.append(text)
+    def add(self, item_id: str, texts: list[str]) -> None:
+        """Append deltas of an item, as many as the bound allows."""
+        self._size += sum(map(len, texts))
+        if self._size > TURN_TEXT_MAX:
+            texts = self._cut(texts)
+        if texts:
+            self.parts.setdefault(item_id, []).extend(texts)
+
+    def _cut(self, texts: list[str]) -> list[str]:
+        """Return the leading texts that still fit; once one did not, none does."""
+        size = self._size - sum(map(len, texts))
+        for count, text in enumerate(texts):
+            size += len(text)
+            if size > TURN_TEXT_MAX:
+                return texts[:count]
+        return texts
 
     def replace(self, item_id: str, text: str) -> None:
         """Take an item's whole text: it is the authority, whatever the deltas made."""
@@ -117,32 +124,43 @@ class TurnTable:
         return record
 
     def apply(self, events: Sequence[Event]) -> None:
-        """Follow events in their order."""
-        record = self._active
+        """Follow events in their order. Deltas in a row of one item are taken together: they are most of a stream."""
+        turn_id: TurnId | None = None
+        item_id = ""
+        texts: list[str] = []
         for event in events:
             if type(event) is MessageDelta:
-                if record is None or record.turn_id != event.turn_id:
-                    record = self._record(event.turn_id)
-                    if record is None:
-                        continue
-                record.add(event.item_id, event.text)
-            elif type(event) is MessageUpdated:
-                updated = self._record(event.turn_id)
-                if updated is not None:
-                    updated.replace(event.item_id, event.text)
-            elif type(event) is TurnStarted:
-                started = self._record(event.turn_id)
-                if started is not None and started.status == "active":
-                    self._active = record = started
-            elif type(event) is TurnCompleted:
-                self._settle(event.turn_id, "completed")
-                record = self._active
-            elif type(event) is TurnFailed:
-                self._settle(event.turn_id, "failed", event.message)
-                record = self._active
-            elif type(event) is TurnCanceled:
-                self._settle(event.turn_id, "canceled")
-                record = self._active
+                if event.item_id != item_id or event.turn_id != turn_id:
+                    self._add(turn_id, item_id, texts)
+                    turn_id, item_id, texts = event.turn_id, event.item_id, []
+                texts.append(event.text)
+            else:
+                self._add(turn_id, item_id, texts)
+                turn_id, item_id, texts = None, "", []
+                self._apply(event)
+        self._add(turn_id, item_id, texts)
+
+    def _add(self, turn_id: TurnId | None, item_id: str, texts: list[str]) -> None:
+        record = None if turn_id is None else self._record(turn_id, len(texts))
+        if record is not None:
+            record.add(item_id, texts)
+
+    def _apply(self, event: Event) -> None:
+        """Follow an event that is no delta."""
+        if type(event) is MessageUpdated:
+            updated = self._record(event.turn_id)
+            if updated is not None:
+                updated.replace(event.item_id, event.text)
+        elif type(event) is TurnStarted:
+            started = self._record(event.turn_id)
+            if started is not None and started.status == "active":
+                self._active = started
+        elif type(event) is TurnCompleted:
+            self._settle(event.turn_id, "completed")
+        elif type(event) is TurnFailed:
+            self._settle(event.turn_id, "failed", event.message)
+        elif type(event) is TurnCanceled:
+            self._settle(event.turn_id, "canceled")
 
     def lose(self) -> None:
         """Settle what is unsettled: the scope is over."""
@@ -164,12 +182,12 @@ class TurnTable:
         if not self._starting:
             self._forget_ended()
 
-    def _record(self, turn_id: TurnId) -> TurnRecord | None:
-        """Return the record of a turn, made if need be; None for a turn that is over and done with."""
+    def _record(self, turn_id: TurnId, events: int = 1) -> TurnRecord | None:
+        """Return the record of a turn, made if need be; None, and so many late events, for one over and done with."""
         record = self._records.get(turn_id)
         if record is None:
             if turn_id in self._recent or len(self._records) >= UNBOUND_MAX:
-                self.late_events += 1
+                self.late_events += events
                 return None
             record = self._records[turn_id] = TurnRecord(turn_id)
         return record
