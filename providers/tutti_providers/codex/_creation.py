@@ -73,6 +73,8 @@ class ThreadCreation:
         """
         self._abandoned = True
         self._thread.detach()
+        if not self._method:
+            self._settled.set()  # nothing was asked for, so no answer will say so
         if self._thread.thread_id and self._release is None:
             self._release = self._connection.release_thread(self._thread.thread_id)
 
