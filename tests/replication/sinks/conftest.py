@@ -26,12 +26,13 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import DBAPIError
 
+import tutti_sinks
 from tutti_replication.acknowledgement import ApplyResponse
 from tutti_replication.conformance.histories import Cut, Entity, Outcome, entity_of
 from tutti_replication.conformance.ports import StoredEntity
 from tutti_replication.epoch import PROJECTION_EPOCH, EpochMismatch
 from tutti_replication.rejection import PermanentRejection
-from tutti_sinks import SinkUnavailableError, SqlSink, open_sql_sink
+from tutti_sinks import SqlSink, open_sql_sink
 
 READY_S = 60.0
 """A cold start takes 1 to 7 seconds; a busy machine with two cores may need far longer."""
@@ -406,12 +407,12 @@ def sink(database_url: str) -> Iterator[SqlSink]:
 
 
 class SqlBed:
-    """A `HistoryBed` over a SQL sink. ``open_sink`` may be another one than ours: a mutant's."""
+    """A `HistoryBed` over a SQL sink. ``package`` may be another one than ours: a copy with a fault."""
 
-    def __init__(self, url: str, cutter: StatementCutter | CuttingProxy, open_sink: Any = open_sql_sink) -> None:
+    def __init__(self, url: str, cutter: StatementCutter | CuttingProxy, package: Any = tutti_sinks) -> None:
         self._url = url
         self._cutter = cutter
-        self._open_sink = open_sink
+        self._package = package
         self._epoch = PROJECTION_EPOCH
         self._writers = ThreadPoolExecutor(3)
         self._order: list[int] = []
@@ -433,7 +434,7 @@ class SqlBed:
             self._cutter.cut(cut.statement, cut.when)
         try:
             answer: ApplyResponse = self._sink.apply(batch)
-        except SinkUnavailableError:
+        except self._package.SinkUnavailableError:
             return None
         finally:
             self._cutter.disarm()
@@ -464,7 +465,7 @@ class SqlBed:
 
     def _open(self) -> None:
         self._stack = ExitStack()
-        self._sink = self._stack.enter_context(self._open_sink(self._url, projection_epoch=self._epoch))
+        self._sink = self._stack.enter_context(self._package.open_sql_sink(self._url, projection_epoch=self._epoch))
         if isinstance(self._cutter, StatementCutter):
             self._cutter.watch(self._sink._engine)
         event.listen(self._sink._engine, "after_cursor_execute", self._note_lock)
@@ -498,6 +499,20 @@ def sqlite_bed() -> Iterator[SqlBed]:
         bed = SqlBed(f"sqlite:///{folder / 'sink.sqlite'}", StatementCutter())
         yield bed
         bed.close()
+
+
+@pytest.fixture
+def bed_of() -> Iterator[Callable[[Any], SqlBed]]:
+    """Make a SQLite bed over a copy of the sinks' package."""
+    with ExitStack() as stack:
+
+        def make(package: Any) -> SqlBed:
+            folder = stack.enter_context(_temporary_folder())
+            bed = SqlBed(f"sqlite:///{folder / 'sink.sqlite'}", StatementCutter(), package)
+            stack.callback(bed.close)
+            return bed
+
+        yield make
 
 
 @pytest.fixture
