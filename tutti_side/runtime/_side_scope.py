@@ -59,6 +59,7 @@ class SideScope:
         self._request = request
         self._subscriptions: list[Subscription] = []
         self._opening = trio.CancelScope()
+        self._closing = trio.CancelScope(shield=True)
         self._stop = trio.Event()
         self._end_reason: EndReason = "closed"
 
@@ -82,6 +83,10 @@ class SideScope:
             self._stop.set()
             self.abort(f"closing the Side: {reason}")
 
+    def hurry(self, deadline: float) -> None:
+        """Let a close that runs already take no longer than this."""
+        self._closing.deadline = min(self._closing.deadline, deadline)
+
     def expired(self) -> SideExpiredError:
         """Return the error for an operation that comes too late."""
         return SideExpiredError(self.ref.side, self.events.ended or self._end_reason)
@@ -100,9 +105,11 @@ class SideScope:
             if self.lifecycle.state == "open":
                 await self._stop.wait()
         finally:
-            # The controller's deadline caps this when the host stops; see `close_deadline`.
-            with trio.CancelScope(shield=True, deadline=self._controller.close_deadline(CLOSE_BOUND_S)):
-                await self._close()
+            # The host's stop caps this: `close_deadline` when it comes before, `hurry` when it comes after.
+            bound_s = CLOSE_BOUND_S if self.binding is not None else RELEASE_BOUND_S
+            self._closing.deadline = self._controller.close_deadline(bound_s)
+            with self._closing:
+                await self._close()  # noqa: ASYNC102 - the scope is shielded, and its deadline was set above
             self._finish()
 
     async def _open(self) -> None:
@@ -165,8 +172,7 @@ class SideScope:
         if self.binding is not None:
             await self._close_at_provider()
         elif isinstance(self.adapter, SideConversationAdapter):
-            with trio.move_on_after(RELEASE_BOUND_S):
-                await self.adapter.wait_side_released(self.ref)
+            await self.adapter.wait_side_released(self.ref)
 
     async def _close_at_provider(self) -> None:
         try:

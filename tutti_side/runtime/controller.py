@@ -378,6 +378,7 @@ class RuntimeController:
             sides = list(self._sides.values())
             for side in sides:
                 side.request_close("host_stopped")
+                side.hurry(self._stop_deadline)
             for side in sides:
                 await side.gone.wait()
             async with trio.open_nursery() as nursery:

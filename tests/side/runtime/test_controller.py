@@ -28,7 +28,8 @@ from tutti_side.contract import (
     TurnFailed,
 )
 from tutti_side.runtime import HostStoppedError, SessionBusyError, SideBusyError, SideInProgressError
-from tutti_side.runtime.controller import SNAPSHOT_WAIT_S
+from tutti_side.runtime._side_scope import RELEASE_BOUND_S
+from tutti_side.runtime.controller import HOST_STOP_S, SNAPSHOT_WAIT_S
 
 Provider = Any  # tests/side/conftest.py: HeldProvider
 
@@ -213,6 +214,38 @@ async def test_a_failed_open_drains_until_the_provider_has_released_it(provider:
         assert host.statistics().sides == {}
 
 
+async def test_a_failed_open_drains_for_its_own_bound_and_then_its_id_is_free(
+    provider: Provider, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Architecture §4: draining until the late answer or 30 s; R12."""
+    provider.adapter.open_error = ValueError()
+    provider.adapter.releasing.hold()
+    async with open_host(provider) as host:
+        session = await host.start_session(cwd=".")
+        with pytest.raises(OpenFailedError):
+            await session.open_side(side_id="s", request_id="r")
+        await trio.sleep(RELEASE_BOUND_S - 1)
+        assert host.statistics().sides == {"draining": 1}
+        await trio.sleep(2)
+        assert host.statistics().sides == {}
+        provider.adapter.open_error = None
+        assert (await session.open_side(side_id="s", request_id="r")).is_open
+
+
+async def test_a_host_stop_caps_the_draining_that_began_before_it(
+    provider: Provider, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Architecture, Ends: one host-wide deadline caps every shield, the older ones too."""
+    provider.adapter.open_error = ValueError()
+    provider.adapter.releasing.hold()
+    async with open_host(provider) as host:
+        session = await host.start_session(cwd=".")
+        with pytest.raises(OpenFailedError):
+            await session.open_side(side_id="s", request_id="r")
+        began = trio.current_time()
+    assert trio.current_time() - began == pytest.approx(HOST_STOP_S)
+
+
 async def test_a_source_close_waits_for_the_snapshot_then_aborts_the_open(
     provider: Provider, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -354,9 +387,7 @@ async def test_one_turn_at_a_time(provider: Provider) -> None:
                     await side.send(bad)
 
 
-async def test_a_cancelled_ask_interrupts_its_turn(
-    provider: Provider, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_cancelled_ask_interrupts_its_turn(provider: Provider, autojump_clock: trio.testing.MockClock) -> None:
     """F33: the turn does not run on behind the caller's back."""
     adapter = provider.adapter
     async with open_host(provider) as host:
