@@ -2,10 +2,12 @@
 
 import dataclasses
 import json
+import os
 import pathlib
+import signal
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
@@ -116,6 +118,15 @@ class Wire:
         """The notifications and requests of the server about one thread."""
         return [frame for frame in self.received if "method" in frame and thread_of(frame) == thread_id]
 
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """The app-server stands still for the block."""
+        os.kill(self.transport.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.transport.pid, signal.SIGCONT)
+
     def note_processes(self) -> dict[int, int]:
         """Remember what descends from the guard now; none of it may outlive the connection."""
         found = descendants_of(self.transport.guard_pid)
@@ -142,6 +153,8 @@ class Bench:
     delivered: dict[str, list[Frame]]
     """What each thread's route was given, by thread id."""
     adapters: list[CodexAdapter] = dataclasses.field(default_factory=list)
+    forks_before: int = 0
+    """Forks asked for before the present part of a test."""
 
     @property
     def workspace(self) -> pathlib.Path:
