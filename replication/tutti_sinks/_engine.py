@@ -113,7 +113,7 @@ def our_errors() -> Iterator[None]:
         code = error_code(error)
         words = f"the database answered {type(error).__name__} (code {code})"
         operational = isinstance(error, OperationalError | InterfaceError) and code != "SQLITE_ERROR"
-        if error.connection_invalidated or operational:
+        if error.connection_invalidated or operational or is_retryable(error):
             raise SinkUnavailableError(f"{words}: send the same batch again") from error
         raise SinkInternalError(f"{words}: please report it") from error
 

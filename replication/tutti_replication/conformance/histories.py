@@ -233,12 +233,27 @@ class _Judge:
                 expected[entity] = stored
         for entity in expected.keys() | found.keys():
             if found.get(entity) != expected.get(entity):
-                self.fail(f"{entity} is {found.get(entity)}, of the oracle {expected.get(entity)}")
+                self.fail(f"{entity} differs: {_difference(found.get(entity), expected.get(entity))}")
 
 
 def entity_of(workspace_id: str, source_device_id: str, key: EntityKey) -> Entity:
     """Return the name of an entity here: targets are of a device, the others aren't."""
     return workspace_id, bare_device(source_device_id) if isinstance(key, TargetKey) else "", key
+
+
+def _difference(found: StoredEntity | None, expected: StoredEntity | None) -> str:
+    """Return the names of what differs."""
+    if found is None or expected is None:
+        return "it is there and should not be" if expected is None else "it is not there"
+    return ", ".join(
+        f"{part}.{name}"
+        for part, mine, its in (
+            ("snapshot", found.snapshot, expected.snapshot),
+            ("scope", found.scope, expected.scope),
+        )
+        for name in its.__struct_fields__
+        if getattr(mine, name, None) != getattr(its, name)
+    )
 
 
 def _shape(outcome: Outcome) -> tuple[Any, ...]:
