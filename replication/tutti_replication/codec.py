@@ -108,11 +108,8 @@ def decode_batch(data: bytes, *, epoch: int = PROJECTION_EPOCH) -> ChangeBatch:
     """
     if len(data) > BATCH_BYTES_MAX:
         raise BatchTooLarge(len(data), BATCH_BYTES_MAX)
-    try:
-        batch = _BATCH_DECODER.decode(data)
-        if not data.isascii():
-            data.decode()
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    batch = _decode_typed(data)
+    if batch is None:
         return _take_apart(data, epoch)
     check_epoch(batch.projection_epoch, epoch)
     if _escaped_nul(data) is not None:
@@ -122,13 +119,28 @@ def decode_batch(data: bytes, *, epoch: int = PROJECTION_EPOCH) -> ChangeBatch:
     return batch
 
 
+def _decode_typed(data: bytes) -> DecodedBatch | None:
+    """Return the batch, or None when something is wrong with it. What is raised here can quote values: it ends here."""
+    try:
+        batch = _BATCH_DECODER.decode(data)
+        if not data.isascii():
+            data.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return batch
+
+
 def _take_apart(data: bytes, epoch: int) -> ChangeBatch:
+    broken_off: Exception | None = None
+    header: dict[str, Raw] = {}
     try:
         header = _HEADER_DECODER.decode(data) or {}
     except msgspec.ValidationError:
         raise PermanentRejection("schema", "", "", rule=Rule.WRONG_TYPE) from None
     except (msgspec.DecodeError, RecursionError) as error:
-        _refuse_malformed(data, epoch, error)
+        broken_off = error
+    if broken_off is not None:
+        _refuse_malformed(data, epoch, broken_off)
     elements: list[Raw] = []
     no_list: BrokenRuleError | None = None
     try:
@@ -189,4 +201,4 @@ def _refuse_malformed(data: bytes, epoch: int, error: Exception) -> NoReturn:
         found.transaction_id,
         rule=Rule.NESTING_TOO_DEEP if isinstance(error, RecursionError) else Rule.MALFORMED_JSON,
         byte_offset=int(offset[1]) if offset else None if isinstance(error, RecursionError) else len(data),
-    ) from None
+    )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from tutti_replication import encode_batch
 from tutti_replication.conformance.pytest_plugin import pytest_generate_tests
 from tutti_replication.mutation import Mutation

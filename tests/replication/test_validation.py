@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import Raw
+
 from tutti_replication import (
     ChangeBatch,
     EpochMismatch,
@@ -46,7 +47,7 @@ from tutti_replication.keys import KEY_TYPES, SessionKey
 from tutti_replication.mutation import EntityDelete, Mutation
 from tutti_replication.structs import INT_MAX, INT_MIN, SessionSnapshot, WireKey
 
-LINEAGE = {
+LINEAGE: dict[str, Any] = {
     "kind": SESSION_CHILD,
     "root_agent_session_id": "session-0",
     "root_turn_id": "turn-0",
@@ -313,9 +314,9 @@ def test_a_delete_with_a_part_too_few_or_too_many_is_refused(entity_type: str) -
             with pytest.raises(PermanentRejection) as caught:
                 validate_mutation(changed)
             assert caught.value.rule is (Rule.ID_BLANK if value == " " else Rule.KEY_PARTS)
-            assert caught.value.field == "key." + WireKey.__struct_encode_fields__[
-                WireKey.__struct_fields__.index(name)
-            ]
+            assert (
+                caught.value.field == "key." + WireKey.__struct_encode_fields__[WireKey.__struct_fields__.index(name)]
+            )
 
 
 @pytest.mark.parametrize("entity_type", sorted(DELETE_ONLY_ENTITIES))

@@ -60,6 +60,7 @@ __all__ = [
     "Step",
     "StoredRow",
     "projection_cases",
+    "respelled",
     "sink_cases",
 ]
 
@@ -207,7 +208,7 @@ class SinkCase(CaseStruct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ExpectedMutation(CaseStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a seeded entity must become; ids are the builder's."""
+    """What a seeded entity must become; ids are the builder's. ``verbatim`` is as in `StoredRow`."""
 
     workspace_id: str
     source_device_id: str
@@ -215,21 +216,25 @@ class ExpectedMutation(CaseStruct, frozen=True, kw_only=True, forbid_unknown_fie
     key: dict[str, str]
     snapshot: Raw
     scope: Raw
+    verbatim: dict[str, str] = {}
 
 
 class SeedEntity(CaseStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One row of canonical state."""
+    """One row of canonical state. ``verbatim`` names raw fields that hold these very characters."""
 
     workspace_id: str
     source_device_id: str
     entity_type: EntityType
     snapshot: Raw
     scope: Raw
+    verbatim: dict[str, str] = {}
 
     def entity(self) -> CanonicalEntity:
         """Return it as the contract has it."""
         snapshot: Snapshot = read_stored(SNAPSHOT_TYPES[self.entity_type], bytes(self.snapshot))
         scope: Scope = read_stored(_scope_type(self.entity_type), bytes(self.scope))
+        raw = {_python_name(snapshot, name): Raw(text.encode()) for name, text in self.verbatim.items()}
+        snapshot = msgspec.structs.replace(snapshot, **raw)
         return CanonicalEntity(
             workspace_id=self.workspace_id, source_device_id=self.source_device_id, snapshot=snapshot, scope=scope
         )
@@ -256,6 +261,18 @@ def sink_cases() -> tuple[SinkCase, ...]:
 def projection_cases() -> tuple[ProjectionCase, ...]:
     """Return every projection case, by name."""
     return tuple(msgspec.json.decode(data, type=ProjectionCase) for data in _fixtures("projection"))
+
+
+def respelled(snapshot: Snapshot, verbatim: dict[str, str]) -> str:
+    """Return the wire name of the first raw field that doesn't hold these very characters, or nothing."""
+    for name, characters in verbatim.items():
+        if bytes(getattr(snapshot, _python_name(snapshot, name))) != characters.encode():
+            return name
+    return ""
+
+
+def _python_name(snapshot: Snapshot, wire_name: str) -> str:
+    return snapshot.__struct_fields__[snapshot.__struct_encode_fields__.index(wire_name)]
 
 
 def _scope_type(entity_type: str) -> type[Any]:

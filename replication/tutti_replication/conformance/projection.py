@@ -17,7 +17,7 @@ from tutti_replication.errors import ReplicationError
 from tutti_replication.keys import KEY_TYPES, key_text
 from tutti_replication.mutation import EntityDelete, Mutation, SessionUpsert, TurnUpsert, Upsert
 
-from .cases import ExpectedMutation, ProjectionCase, projection_cases
+from .cases import ExpectedMutation, ProjectionCase, projection_cases, respelled
 from .ports import ConformanceBuilder
 from .report import CaseReport, ConformanceError
 
@@ -108,7 +108,8 @@ def _compare_mutation(expected: ExpectedMutation, mutation: Upsert) -> str:
         for name in sorted(wanted.keys() | had.keys()):
             if wanted.get(name) != had.get(name):
                 return f"{part}.{name} differs"
-    return ""
+    name = respelled(mutation.snapshot, expected.verbatim)
+    return f"snapshot.{name} is not copied verbatim" if name else ""
 
 
 def _plain(data: bytes) -> dict[str, str]:

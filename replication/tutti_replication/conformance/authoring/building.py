@@ -1,5 +1,6 @@
 """Drafts: canonical state, and the mutations that it must become."""
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -46,7 +47,8 @@ def drafts() -> Iterator[Json]:
         "objects_are_copied_verbatim",
         "Key order, repeated keys and number spelling of an object are canonical state's business.",
         'wire page, "object"',
-        [message_upsert("", payload=Raw(b'{"z":1,"a":[1.0,1e3],"m":{"y":null,"b":12345678901234567890}}'))],
+        [message_upsert("")],
+        verbatim={"payload": '{ "z":1, "a":[1.0,1e3], "z":{"y":null,"b":12345678901234567890123} }'},
     )
     roots_and_children: list[Upsert] = [
         message_upsert("", session_id="session-2"),
@@ -76,7 +78,9 @@ def drafts() -> Iterator[Json]:
     )
 
 
-def _case(name: str, about: str, source: str, upserts: Sequence[Upsert]) -> Json:
+def _case(
+    name: str, about: str, source: str, upserts: Sequence[Upsert], *, verbatim: dict[str, str] | None = None
+) -> Json:
     seed: list[Json] = []
     mutations: list[Json] = []
     for upsert in upserts:
@@ -86,6 +90,9 @@ def _case(name: str, about: str, source: str, upserts: Sequence[Upsert]) -> Json
             "entityType": upsert.entity_type,
         }
         content: Json = {"snapshot": plain(upsert.snapshot), "scope": plain(upsert.scope)}
+        if verbatim:
+            content["verbatim"] = verbatim
+            content["snapshot"] |= {name: json.loads(text) for name, text in verbatim.items()}
         seed.append(place | content)
         mutations.append(place | {"key": plain(upsert.key)} | content)
     return {"name": name, "about": about, "source": source, "seed": seed, "mutations": mutations}

@@ -194,6 +194,8 @@ def _cursors() -> SinkDraft:
     broken = msgspec.structs.replace(messages[7], workspace_id=" ")
     case.reject("a batch that fails takes no cursor that anyone sees", messages[4], broken, names=broken)
     case.restart()
+    case.stored(messages[0])
+    case.stored(elsewhere)
     case.apply("after a restart", messages[4], messages[0], answers=["c6", "=c1"])
     case.apply("another writer after a restart", messages[5], answers=["c7"], writer="b")
     return case
