@@ -299,7 +299,9 @@ class RuntimeController:
             if not side.settled.is_set():
                 side.abort("nobody waits for it any more")
                 with trio.CancelScope(shield=True, deadline=self.close_deadline(ABORT_WAIT_S)):
-                    await side.gone.wait()
+                    await side.settled.wait()
+                    if not side.events.is_committed:  # the abort can come too late to stop the commit
+                        await side.gone.wait()
             if not side.events.is_committed:
                 raise
             # Committed in the same instant: the caller gets the Side, and its next checkpoint is cancelled.

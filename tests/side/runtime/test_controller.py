@@ -109,6 +109,32 @@ async def test_the_last_joiner_to_leave_cancels_the_open_and_no_other_does(provi
         assert (await session.open_side(side_id="s", request_id="r")).is_open
 
 
+async def test_a_cancel_in_the_instant_of_the_commit_returns_the_side_at_once(
+    provider: Provider, autojump_clock: trio.testing.MockClock
+) -> None:
+    """R14: whichever of the two tasks runs first, nobody waits for a rollback that isn't coming."""
+    async with open_host(provider) as host, trio.open_nursery() as nursery:
+        session = await host.start_session(cwd=".")
+        outcomes = set()
+        for _ in range(40):  # the order of the two is Trio's to choose
+            provider.adapter.opening = type(provider.adapter.opening)()
+            provider.adapter.opening.hold()
+            results: list[Any] = []
+            scope = await open_in(nursery, session, results)
+            await provider.adapter.opening.reached.wait()
+            began = trio.current_time()
+            provider.adapter.opening.release()
+            scope.cancel()
+            await trio.testing.wait_all_tasks_blocked()
+            assert trio.current_time() - began == 0
+            outcomes.add(len(results))
+            for side in results:
+                assert side.is_open
+                await side.close()
+            assert host.statistics().sides == {}
+        assert 1 in outcomes
+
+
 async def test_another_source_or_request_under_an_id_is_a_conflict(provider: Provider) -> None:
     """Architecture §4.2, before any wire traffic."""
     async with open_host(provider) as host:
