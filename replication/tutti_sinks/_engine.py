@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from .errors import MissingDriverError, SinkInternalError, SinkUnavailableError, SinkUrlError
+from tutti_replication.codec import BATCH_BYTES_MAX
+
+from .errors import MissingDriverError, SinkInternalError, SinkSetupError, SinkUnavailableError, SinkUrlError
 
 SQLITE_BUSY_S = 30.0
 """How long a SQLite connection waits for another one's transaction; a batch of 500 takes tens of milliseconds."""
@@ -37,6 +39,9 @@ T = TypeVar("T")
 
 _DRIVERS = {"sqlite": "", "mysql": "pymysql", "mariadb": "pymysql", "postgresql": "psycopg"}
 """Backend → the driver's module; its extra has the same name as the backend."""
+
+MYSQL_PACKET_BYTES_MIN = 2 * BATCH_BYTES_MAX
+"""A statement carries a batch's greatest payload with every byte escaped; MariaDB's default is exactly this much."""
 
 _RETRIED_MYSQL = frozenset({1213, 1020})
 """Deadlock, and "record has changed since last read". A lock wait time-out (1205) has waited enough and is not here."""
@@ -82,6 +87,18 @@ def error_code(error: DBAPIError) -> int | str | None:
         if isinstance(code := getattr(original, name, None), str):
             return code
     return None
+
+
+def check_server(connection: Connection) -> None:
+    """Refuse a server on which a legal batch could never be written, instead of failing at that batch for ever.
+
+    Raises:
+      SinkSetupError: naming the setting.
+    """
+    if connection.dialect.name in ("mysql", "mariadb"):
+        packet = connection.scalar(text("SELECT @@max_allowed_packet"))
+        if packet < MYSQL_PACKET_BYTES_MIN:
+            raise SinkSetupError(f"max_allowed_packet is {packet} and must be at least {MYSQL_PACKET_BYTES_MIN}")
 
 
 def run_transaction(engine: Engine, work: Callable[[Connection], T]) -> T:

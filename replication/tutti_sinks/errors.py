@@ -9,6 +9,7 @@ __all__ = [
     "SinkError",
     "SinkInternalError",
     "SinkNotEmptyError",
+    "SinkSetupError",
     "SinkUnavailableError",
     "SinkUrlError",
     "SinkVersionError",
@@ -46,6 +47,10 @@ class SinkEpochError(SinkError):
         super().__init__(f"this projection belongs to epoch {recorded}, not {wanted}: {hint}")
         self.recorded = recorded
         self.wanted = wanted
+
+
+class SinkSetupError(SinkError):
+    """The database server is set up so that legal batches would fail on it again and again."""
 
 
 class SinkNotEmptyError(SinkError):

@@ -28,7 +28,7 @@ from tutti_replication.mutation import MessageUpsert
 from tutti_replication.ports import Authorizer
 
 from ._apply import Known, Stored
-from ._engine import READ_ONLY, open_engine, our_errors, run_transaction
+from ._engine import READ_ONLY, check_server, open_engine, our_errors, run_transaction
 from ._migrations import migrate
 from ._plan import Observed, Plan, Prepared, Row, digest, plan_batch, prepare, session_key, workspace_key
 from ._read import Changes, Entity, Page, Position, read_changes, read_children, read_entity
@@ -201,6 +201,7 @@ def open_sql_sink(database_url: str, *, projection_epoch: int = PROJECTION_EPOCH
     Raises:
       SinkEpochError: the projection belongs to another epoch; nothing was changed.
       SinkVersionError: a newer release migrated it.
+      SinkSetupError: a setting of the server must be changed.
       SinkUrlError, MissingDriverError, SinkUnavailableError: as their names say.
     """
     engine = open_engine(database_url)
@@ -208,6 +209,7 @@ def open_sql_sink(database_url: str, *, projection_epoch: int = PROJECTION_EPOCH
         with our_errors():
             migrate(engine, projection_epoch)
             with engine.begin() as connection:
+                check_server(connection)
                 recorded, _ = _locked_state(connection)
         if recorded != projection_epoch:
             raise SinkEpochError(recorded, projection_epoch, "reset it, or run the release that belongs to it")

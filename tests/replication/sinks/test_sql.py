@@ -8,7 +8,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from tutti_replication.codec import encode_batch
+from tutti_replication.codec import BATCH_BYTES_MAX, encode_batch
 from tutti_replication.conformance.samples import (
     WORKSPACE,
     delete,
@@ -22,7 +22,7 @@ from tutti_replication.epoch import EpochMismatch
 from tutti_replication.keys import MessageKey, SessionKey, TargetKey
 from tutti_replication.mutation import Mutation, Upsert
 from tutti_replication.rejection import PermanentRejection
-from tutti_sinks import SinkEpochError, SqlSink, open_sql_sink, reset_projection
+from tutti_sinks import SinkEpochError, SinkSetupError, SqlSink, open_sql_sink, reset_projection
 
 ONE_OF_EACH: list[Upsert] = [
     target_upsert("m1"),
@@ -313,3 +313,30 @@ def test_a_failed_batch_gives_its_connection_back(sink: SqlSink) -> None:
             )
 
     assert apply(sink, session_upsert("m2")) == [("applied", 2)]
+
+
+def test_the_greatest_batch_fits(sink: SqlSink) -> None:
+    """RW-http-size: 8 MiB in one payload, of bytes that a driver has to escape."""
+    fixed = encode_batch([message_upsert("m1", payload=Raw(b'{"a":""}'))])
+    raw = b'{"a":"' + b'\\"' * ((BATCH_BYTES_MAX - len(fixed)) // 2) + b'"}'
+
+    answer = sink.apply(encode_batch([message_upsert("m1", payload=Raw(raw))]))
+
+    assert answer.result.cursor == 1
+    found = sink.lookup(WORKSPACE, MessageKey("session-1", "message-1"))
+    assert found is not None
+    assert bytes(getattr(found.snapshot, "payload", b"")) == raw
+
+
+@pytest.mark.server
+def test_a_server_that_takes_no_great_batch_is_not_opened(mariadb: Any) -> None:
+    """F39's neighbour: such a batch would fail, look transient, and block all behind it. Source: our choice."""
+    url = mariadb.new_database()
+    mariadb.execute("SET GLOBAL max_allowed_packet = 4194304")
+    try:
+        with pytest.raises(SinkSetupError, match="max_allowed_packet is 4194304"), open_sql_sink(url):
+            pass
+    finally:
+        mariadb.execute("SET GLOBAL max_allowed_packet = 16777216")
+    with open_sql_sink(url) as sink:
+        assert sink.last_cursor() == 0
