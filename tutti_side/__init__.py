@@ -11,6 +11,8 @@ Where things are, from the top layer down (each imports only what stands below i
 `testing` holds helpers that users need as well. Providers live in `tutti_providers`; nothing here imports them.
 """
 
+import logging
+
 from tutti_side.contract import EventBatch, MessageDelta, MessageUpdated, TurnCompleted
 from tutti_side.errors import TuttiSideError
 from tutti_side.host import AgentHost, HostIdentity, open_host
@@ -29,6 +31,8 @@ from tutti_side.runtime import (
     TurnHandle,
     TurnResult,
 )
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
     "AgentHost",

@@ -12,12 +12,15 @@ from tutti_side.contract import (
     Event,
     EventSink,
     ExecTurn,
+    Liveness,
     OpenSide,
+    ResumeSession,
     ScopeRef,
     SessionBinding,
     SideBinding,
     SideCapabilities,
     SideRef,
+    SourceMetadata,
     StartSession,
     TurnCanceled,
     TurnId,
@@ -95,7 +98,17 @@ class HeldAdapter:
         self.log.append(f"close {ref.side if isinstance(ref, SideRef) else ref.session}")
         await self.closing.pass_through()
 
-    async def side_capabilities(self, source: CanonicalRef) -> SideCapabilities:
+    async def resume(self, request: ResumeSession, sink: EventSink) -> SessionBinding:
+        await trio.lowlevel.checkpoint()
+        self.sinks[request.ref] = sink
+        return SessionBinding(provider_session_id=request.metadata.provider_session_id)
+
+    def liveness(self, ref: ScopeRef) -> Liveness:
+        return "live" if ref in self.sinks else "unknown"
+
+    async def side_capabilities(
+        self, source: CanonicalRef, history: SourceMetadata | None = None
+    ) -> SideCapabilities:
         await trio.lowlevel.checkpoint()
         return self.promised
 

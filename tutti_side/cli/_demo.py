@@ -8,7 +8,6 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -96,8 +95,8 @@ class Shown:
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the parser of `demo`."""
     text = (
-        "Run the real Codex against a scripted model in a temporary home: start a long turn, open a Side in the middle, "
-        "ask it, close it, let the turn finish, and say what held. Exit code 1 if anything did not."
+        "Run the real Codex against a scripted model in a temporary home: start a long turn, open a Side in the "
+        "middle, ask it, close it, let the turn finish, and say what held. Exit code 1 if anything did not."
     )
     parser = subparsers.add_parser("demo", help="see a Side on the real Codex; no account needed", description=text)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")

@@ -5,7 +5,16 @@
 ordering: numbering, gating and fan-out are the runtime's, wire formats the provider's.
 """
 
-from tutti_side.contract.adapter import Adapter, EventSink, ExecTurn, Provider, SessionBinding, StartSession
+from tutti_side.contract.adapter import (
+    Adapter,
+    EventSink,
+    ExecTurn,
+    Liveness,
+    Provider,
+    ResumeSession,
+    SessionBinding,
+    StartSession,
+)
 from tutti_side.contract.capabilities import SideCapabilities
 from tutti_side.contract.content import CONTENT_BYTES_MAX, Content, InvalidContentError, TextContent, check_content
 from tutti_side.contract.diagnosis import Diagnosis
@@ -18,15 +27,24 @@ from tutti_side.contract.errors import (
 )
 from tutti_side.contract.events import (
     ADAPTER_EVENTS,
+    Audit,
+    AvailableCommand,
+    CommandSnapshot,
+    ConfigOption,
+    ConfigOptions,
     EndReason,
     Event,
     EventBatch,
     Gap,
+    InteractionRequested,
+    InteractionResolved,
     MessageDelta,
     MessageUpdated,
     SessionClosed,
     SessionExpired,
     SessionStarted,
+    SessionUpdated,
+    StatePatch,
     TurnCanceled,
     TurnCompleted,
     TurnFailed,
@@ -35,6 +53,7 @@ from tutti_side.contract.events import (
 from tutti_side.contract.ids import (
     ID_BYTES_MAX,
     CanonicalRef,
+    InteractionId,
     InvalidIdError,
     RequestId,
     ScopeRef,
@@ -46,15 +65,30 @@ from tutti_side.contract.ids import (
     check_id,
     new_id,
 )
+from tutti_side.contract.interactive import (
+    InteractionAnswer,
+    InteractionKind,
+    InteractionOption,
+    InteractionQuestion,
+    InteractiveAdapter,
+    InvalidAnswerError,
+)
+from tutti_side.contract.metadata import HOST_CONTEXT_BYTES_MAX, SourceMetadata, SourceMetadataPort
 from tutti_side.contract.side import SIDE_INSTRUCTIONS, OpenSide, SideBinding, SideConversationAdapter
 
 __all__ = [
     "ADAPTER_EVENTS",
     "CONTENT_BYTES_MAX",
+    "HOST_CONTEXT_BYTES_MAX",
     "ID_BYTES_MAX",
     "SIDE_INSTRUCTIONS",
     "Adapter",
+    "Audit",
+    "AvailableCommand",
     "CanonicalRef",
+    "CommandSnapshot",
+    "ConfigOption",
+    "ConfigOptions",
     "Content",
     "Diagnosis",
     "EndReason",
@@ -63,9 +97,19 @@ __all__ = [
     "EventSink",
     "ExecTurn",
     "Gap",
+    "InteractionAnswer",
+    "InteractionId",
+    "InteractionKind",
+    "InteractionOption",
+    "InteractionQuestion",
+    "InteractionRequested",
+    "InteractionResolved",
+    "InteractiveAdapter",
+    "InvalidAnswerError",
     "InvalidContentError",
     "InvalidIdError",
     "InvalidSettingsError",
+    "Liveness",
     "MessageDelta",
     "MessageUpdated",
     "OpenSide",
@@ -73,18 +117,23 @@ __all__ = [
     "ProviderLostError",
     "ProviderProtocolError",
     "RequestId",
+    "ResumeSession",
     "ScopeRef",
     "SessionBinding",
     "SessionClosed",
     "SessionExpired",
     "SessionId",
     "SessionStarted",
+    "SessionUpdated",
     "SideBinding",
     "SideCapabilities",
     "SideConversationAdapter",
     "SideId",
     "SideRef",
+    "SourceMetadata",
+    "SourceMetadataPort",
     "StartSession",
+    "StatePatch",
     "TextContent",
     "TurnActiveError",
     "TurnCanceled",

@@ -1,8 +1,8 @@
 """Adapter: what every provider does for a session or Side once it is open, and how events leave it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -10,8 +10,22 @@ from tutti_side.contract.content import Content
 from tutti_side.contract.diagnosis import Diagnosis
 from tutti_side.contract.events import EndReason, Event
 from tutti_side.contract.ids import CanonicalRef, ScopeRef, TurnId
+from tutti_side.contract.metadata import SourceMetadata
 
-__all__ = ["Adapter", "EventSink", "ExecTurn", "Provider", "SessionBinding", "StartSession"]
+__all__ = [
+    "Adapter",
+    "EventSink",
+    "ExecTurn",
+    "Liveness",
+    "Provider",
+    "ResumeSession",
+    "SessionBinding",
+    "StartSession",
+]
+
+
+Liveness = Literal["live", "lost", "unknown"]
+"""``lost``: its process or connection is gone; ``unknown``: this adapter does not know it (any more)."""
 
 
 class StartSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,10 +38,21 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True):
     """The provider's own settings struct, or None for its defaults."""
 
 
+class ResumeSession(msgspec.Struct, frozen=True, kw_only=True):
+    """Load a canonical session that the provider has persisted."""
+
+    ref: CanonicalRef
+    metadata: SourceMetadata
+    settings: object = None
+    """As in `StartSession`."""
+
+
 class SessionBinding(msgspec.Struct, frozen=True, kw_only=True):
     """What the provider calls the session that it started."""
 
     provider_session_id: str
+    runtime: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    """The provider's own facts to keep with the session's metadata."""
 
 
 class ExecTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +61,8 @@ class ExecTurn(msgspec.Struct, frozen=True, kw_only=True):
     content: tuple[Content, ...]
     client_submit_id: str | None = None
     """Correlates the provider's events with this submit, nothing more."""
+    host_context: str | None = None
+    """For a canonical session's turn: the host's latest context for the agent. A Side has it in its instructions."""
 
 
 class EventSink(Protocol):
@@ -70,6 +97,20 @@ class Adapter(Protocol):
 
         Cancellation: rolled back; a session that the provider makes later is released by the adapter.
         """
+        ...
+
+    async def resume(self, request: ResumeSession, sink: EventSink) -> SessionBinding:
+        """Load a canonical session; otherwise as `start`. Never called for a Side.
+
+        Raises:
+          TuttiSideError: the adapter's own, with nothing left at the provider.
+
+        Cancellation: rolled back.
+        """
+        ...
+
+    def liveness(self, ref: ScopeRef) -> Liveness:
+        """Say whether the provider still holds a session or Side; without wire traffic."""
         ...
 
     async def exec(self, ref: ScopeRef, request: ExecTurn) -> TurnId:

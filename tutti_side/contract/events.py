@@ -9,19 +9,29 @@ from typing import Literal
 
 import msgspec
 
-from tutti_side.contract.ids import TurnId
+from tutti_side.contract.ids import InteractionId, TurnId
+from tutti_side.contract.interactive import InteractionKind, InteractionOption, InteractionQuestion
 
 __all__ = [
     "ADAPTER_EVENTS",
+    "Audit",
+    "AvailableCommand",
+    "CommandSnapshot",
+    "ConfigOption",
+    "ConfigOptions",
     "EndReason",
     "Event",
     "EventBatch",
     "Gap",
+    "InteractionRequested",
+    "InteractionResolved",
     "MessageDelta",
     "MessageUpdated",
     "SessionClosed",
     "SessionExpired",
     "SessionStarted",
+    "SessionUpdated",
+    "StatePatch",
     "TurnCanceled",
     "TurnCompleted",
     "TurnFailed",
@@ -94,6 +104,82 @@ class MessageUpdated(_Event, frozen=True, gc=False, tag="message.updated"):
     text: str
 
 
+class SessionUpdated(_Event, frozen=True, gc=False, tag="session.updated"):
+    """What the session runs with changed; whole, it replaces what was known."""
+
+    cwd: str
+    model: str
+    model_provider: str
+
+
+class StatePatch(_Event, frozen=True, gc=False, tag="state.patch"):
+    """What the session is doing changed."""
+
+    status: str
+    """``idle``, ``active``, ``error`` or ``unloaded``."""
+    waiting_on: tuple[str, ...] = ()
+    """With ``active``: what it waits for, ``approval`` or ``input``."""
+
+
+class AvailableCommand(msgspec.Struct, frozen=True, gc=False):
+    """One command that the provider offers in this session."""
+
+    name: str
+    description: str = ""
+
+
+class CommandSnapshot(_Event, frozen=True, gc=False, tag="command.snapshot"):
+    """The commands that the provider offers; whole, it replaces the one before."""
+
+    commands: tuple[AvailableCommand, ...]
+
+
+class ConfigOption(msgspec.Struct, frozen=True, gc=False):
+    """One setting that a user can choose."""
+
+    name: str
+    value: str
+    choices: tuple[str, ...] = ()
+
+
+class ConfigOptions(_Event, frozen=True, gc=False, tag="config.options"):
+    """The settings that a user can choose; whole, they replace those before."""
+
+    options: tuple[ConfigOption, ...]
+
+
+class InteractionRequested(_Event, frozen=True, tag="interaction.requested"):
+    """The provider asks its user something, and waits."""
+
+    interaction_id: InteractionId
+    turn_id: TurnId | None
+    """The turn that waits; None when the provider can't say which."""
+    kind: InteractionKind
+    title: str
+    """What is asked, for a person: the command, the question."""
+    detail: str = ""
+    """More of it: the reason, the paths of a change."""
+    options: tuple[InteractionOption, ...] = ()
+    questions: tuple[InteractionQuestion, ...] = ()
+
+
+class InteractionResolved(_Event, frozen=True, gc=False, tag="interaction.resolved"):
+    """An interaction needs no answer any more. Comes exactly once for each."""
+
+    interaction_id: InteractionId
+    status: Literal["answered", "superseded"]
+    """``superseded``: its turn ended, or nobody could answer it any more and it was declined."""
+
+
+class Audit(_Event, frozen=True, gc=False, tag="audit"):
+    """Something happened that a person may want to know of afterwards; never a prompt or a model's words."""
+
+    action: str
+    """For example ``request_declined``."""
+    subject: str
+    """What it was done to: a method, a tool's name."""
+
+
 class Gap(_Event, frozen=True, gc=False, tag="gap"):
     """This subscriber missed the events numbered `first` to `last` and was cut off; nobody else was."""
 
@@ -111,10 +197,31 @@ Event = (
     | TurnCanceled
     | MessageDelta
     | MessageUpdated
+    | SessionUpdated
+    | StatePatch
+    | CommandSnapshot
+    | ConfigOptions
+    | InteractionRequested
+    | InteractionResolved
+    | Audit
     | Gap
 )
 
-ADAPTER_EVENTS = (TurnStarted, TurnCompleted, TurnFailed, TurnCanceled, MessageDelta, MessageUpdated)
+ADAPTER_EVENTS = (
+    TurnStarted,
+    TurnCompleted,
+    TurnFailed,
+    TurnCanceled,
+    MessageDelta,
+    MessageUpdated,
+    SessionUpdated,
+    StatePatch,
+    CommandSnapshot,
+    ConfigOptions,
+    InteractionRequested,
+    InteractionResolved,
+    Audit,
+)
 """The kinds that an adapter may emit; the runtime makes the others."""
 
 

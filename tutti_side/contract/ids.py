@@ -14,6 +14,7 @@ from tutti_side.errors import TuttiSideError
 __all__ = [
     "ID_BYTES_MAX",
     "CanonicalRef",
+    "InteractionId",
     "InvalidIdError",
     "RequestId",
     "ScopeRef",
@@ -31,6 +32,8 @@ SessionId = NewType("SessionId", str)
 SideId = NewType("SideId", str)
 TurnId = NewType("TurnId", str)
 """A turn as the provider names it; unique within its session or Side."""
+InteractionId = NewType("InteractionId", str)
+"""Something the provider asks its user; unique within its session or Side."""
 RequestId = NewType("RequestId", str)
 """Names one intention to open a Side; the same id again is the same intention."""
 

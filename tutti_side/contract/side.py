@@ -7,6 +7,7 @@ import msgspec
 from tutti_side.contract.adapter import EventSink
 from tutti_side.contract.capabilities import SideCapabilities
 from tutti_side.contract.ids import CanonicalRef, SideRef
+from tutti_side.contract.metadata import SourceMetadata
 
 __all__ = ["SIDE_INSTRUCTIONS", "OpenSide", "SideBinding", "SideConversationAdapter"]
 
@@ -26,6 +27,9 @@ class OpenSide(msgspec.Struct, frozen=True, kw_only=True):
     source: CanonicalRef
     instructions: str = SIDE_INSTRUCTIONS
     """Composed instructions: the source's latest host context, then the Side instructions."""
+    history: SourceMetadata | None = None
+    """None: a connection of ours holds the source live. Otherwise the persisted snapshot to branch, on a connection of
+    the Side's own."""
 
 
 class SideBinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,8 +46,10 @@ class SideBinding(msgspec.Struct, frozen=True, kw_only=True):
 class SideConversationAdapter(Protocol):
     """An `Adapter` that can branch a live context. Exec, cancel and close of a Side are the ordinary ones."""
 
-    async def side_capabilities(self, source: CanonicalRef) -> SideCapabilities:
+    async def side_capabilities(self, source: CanonicalRef, history: SourceMetadata | None = None) -> SideCapabilities:
         """Attest what a Side of this source would be; no wire traffic that changes anything.
+
+        `history` is None for a live source; for another it is what was kept of it, which is all that may be used.
 
         Cancellation: harmless.
         """

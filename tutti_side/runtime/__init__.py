@@ -14,6 +14,10 @@ from tutti_side.runtime.controller import (
     open_controller,
 )
 from tutti_side.runtime.errors import (
+    InteractionAlreadyAnsweredError,
+    InteractionError,
+    InteractionInvalidError,
+    InteractionNotLiveError,
     OpenFailedError,
     SessionBusyError,
     SessionExpiredError,
@@ -37,6 +41,10 @@ __all__ = [
     "Answer",
     "ControllerStatistics",
     "HostStoppedError",
+    "InteractionAlreadyAnsweredError",
+    "InteractionError",
+    "InteractionInvalidError",
+    "InteractionNotLiveError",
     "OpenFailedError",
     "RuntimeController",
     "SessionBusyError",

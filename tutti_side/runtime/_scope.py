@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from tutti_side.contract import EndReason, Event, EventBatch, SessionClosed, SessionExpired, SessionStarted
 from tutti_side.runtime._gate import Gate
+from tutti_side.runtime._interactions import InteractionTable
 from tutti_side.runtime._turns import TurnTable
 from tutti_side.runtime.event_hub import EventHub, Subscription
 
@@ -25,6 +26,7 @@ class EventScope:
 
     def __init__(self, *, ends_when_all_lag: bool, on_end: Callable[[EndReason], None]) -> None:
         self.turns = TurnTable()
+        self.interactions = InteractionTable()
         self.hub = EventHub()
         self.ended: EndReason | None = None
         self.dropped_events = 0
@@ -78,6 +80,7 @@ class EventScope:
         if not events:
             return
         self.turns.apply(events)
+        self.interactions.apply(events)
         first = self._next_sequence
         self._next_sequence = first + len(events)
         over = self.hub.publish(EventBatch(first, events), size_bytes)
@@ -104,4 +107,5 @@ class EventScope:
             self._next_sequence += 1
         self.hub.finish(batch, missed)
         self.turns.lose()
+        self.interactions.lose()
         return True

@@ -1,9 +1,13 @@
 """The names of the runtime's errors; each says whose fault it is and carries the ids."""
 
-from tutti_side.contract import EndReason, RequestId, SessionId, SideId, TurnId
+from tutti_side.contract import EndReason, InteractionId, RequestId, SessionId, SideId, TurnId
 from tutti_side.errors import TuttiSideError
 
 __all__ = [
+    "InteractionAlreadyAnsweredError",
+    "InteractionError",
+    "InteractionInvalidError",
+    "InteractionNotLiveError",
     "OpenFailedError",
     "SessionBusyError",
     "SessionExpiredError",
@@ -142,6 +146,44 @@ class TurnCanceledError(TuttiSideError):
     def __init__(self, turn_id: TurnId) -> None:
         super().__init__(f"turn {turn_id} was interrupted")
         self.turn_id = turn_id
+
+
+class InteractionError(TuttiSideError):
+    """Base of the errors about one interaction; nothing was sent to the provider.
+
+    Attributes:
+      interaction_id: which one.
+    """
+
+    def __init__(self, message: str, interaction_id: InteractionId) -> None:
+        super().__init__(message)
+        self.interaction_id = interaction_id
+
+
+class InteractionInvalidError(InteractionError):
+    """There is no such interaction here, or it does not take this answer; an open one stays open.
+
+    Attributes:
+      field: which part of the answer, or ``interaction_id``.
+    """
+
+    def __init__(self, interaction_id: InteractionId, field: str, problem: str) -> None:
+        super().__init__(f"interaction {interaction_id}: {field} {problem}", interaction_id)
+        self.field = field
+
+
+class InteractionNotLiveError(InteractionError):
+    """Nobody waits for this answer any more: the turn ended, or the provider took it back."""
+
+    def __init__(self, interaction_id: InteractionId) -> None:
+        super().__init__(f"interaction {interaction_id} is over; nobody waits for an answer any more", interaction_id)
+
+
+class InteractionAlreadyAnsweredError(InteractionError):
+    """This interaction was answered; there is one answer."""
+
+    def __init__(self, interaction_id: InteractionId) -> None:
+        super().__init__(f"interaction {interaction_id} was answered already", interaction_id)
 
 
 class SubscriptionInUseError(TuttiSideError):

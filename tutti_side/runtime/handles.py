@@ -13,6 +13,11 @@ from tutti_side.contract import (
     Content,
     EndReason,
     ExecTurn,
+    InteractionAnswer,
+    InteractionId,
+    InteractionRequested,
+    InteractiveAdapter,
+    InvalidAnswerError,
     ProviderLostError,
     RequestId,
     SideId,
@@ -25,6 +30,9 @@ from tutti_side.contract import (
 )
 from tutti_side.runtime._turns import TurnRecord, TurnStatus
 from tutti_side.runtime.errors import (
+    InteractionAlreadyAnsweredError,
+    InteractionInvalidError,
+    InteractionNotLiveError,
     SessionBusyError,
     SideBusyError,
     TurnCanceledError,
@@ -197,6 +205,43 @@ class _ScopeHandle:
         if result.status == "canceled":
             raise TurnCanceledError(turn.id)
         return result.answer
+
+    @property
+    def interactions(self) -> tuple[InteractionRequested, ...]:
+        """What the provider asks now and nobody has answered, oldest first."""
+        return self.scope.events.interactions.open
+
+    def respond(self, interaction_id: InteractionId, answer: InteractionAnswer) -> None:
+        """Answer an interaction, once. Synchronous: of two answers at once the second finds the first.
+
+        Raises:
+          InteractionInvalidError: unknown here, or it does not take this answer; an open one stays open.
+          InteractionAlreadyAnsweredError: it was answered.
+          InteractionNotLiveError: nobody waits any more.
+          SideExpiredError, SessionExpiredError: the Side or session is over.
+        """
+        self._require_open()
+        table = self.scope.events.interactions
+        if table.find(interaction_id) is None:
+            outcome = table.outcome(interaction_id)
+            if outcome == "answered":
+                raise InteractionAlreadyAnsweredError(interaction_id)
+            if outcome == "superseded":
+                raise InteractionNotLiveError(interaction_id)
+            raise InteractionInvalidError(interaction_id, "interaction_id", "is unknown here")
+        adapter = self.scope.adapter
+        if not isinstance(adapter, InteractiveAdapter):
+            raise InteractionInvalidError(interaction_id, "provider", "takes no answers")
+        try:
+            sent = adapter.respond(self.scope.ref, interaction_id, answer)
+        except InvalidAnswerError as error:
+            raise InteractionInvalidError(interaction_id, error.field, str(error)) from error
+        except ProviderLostError as error:
+            raise self.expired() from error
+        if not sent:
+            table.superseded(interaction_id)
+            raise InteractionNotLiveError(interaction_id)
+        table.answered(interaction_id)
 
     @property
     def active_turn(self) -> TurnHandle | None:

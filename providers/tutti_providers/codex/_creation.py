@@ -6,6 +6,7 @@ it is released. So a late answer and a timely one are the same code, and no mess
 """
 
 from collections.abc import Callable
+from typing import cast
 
 import msgspec
 import trio
@@ -14,7 +15,7 @@ from tutti_providers.codex._connection import Connection, Release
 from tutti_providers.codex._router import PoolOverflowError
 from tutti_providers.codex._settings import SourceSettings
 from tutti_providers.codex._thread import CodexThread
-from tutti_providers.codex.schema.requests import ForkParams, OpenedThread, StartParams
+from tutti_providers.codex.schema.requests import REQUESTS, ForkParams, OpenedThread, ResumeParams, StartParams
 from tutti_side.contract import ProviderProtocolError
 from tutti_side.jsonrpc import Outcome
 
@@ -53,7 +54,7 @@ class ThreadCreation:
         self._settled = trio.Event()
         self._release: Release | None = None
 
-    async def run(self, params: StartParams | ForkParams) -> OpenedThread:
+    async def run(self, params: StartParams | ResumeParams | ForkParams) -> OpenedThread:
         """Send the request and return its validated answer; the thread's route stands then.
 
         Raises:
@@ -62,9 +63,10 @@ class ThreadCreation:
         Cancellation: call `abandon`; a thread that appears later is released.
         """
         self._method = params.METHOD
-        self._connection.router.begin_creation()
+        self._connection.router.begin_creation(params.thread_id if isinstance(params, ResumeParams) else None)
         # Exactly once, whatever happens, the hook ends what `begin_creation` began.
-        return await self._connection.request(params, OpenedThread, hook=self._take_answer)
+        result_type = cast("type[OpenedThread]", REQUESTS[type(params)])
+        return await self._connection.request(params, result_type, hook=self._take_answer)
 
     def abandon(self) -> None:
         """Want it no longer: nothing reaches the sink from now on, and the thread, known or still to come, is released.

@@ -117,9 +117,14 @@ class Router:
 
     # What the provider's parts do to it
 
-    def begin_creation(self) -> None:
-        """From now on messages of unknown threads are kept: a request that creates one is about to be sent."""
+    def begin_creation(self, resumed: str | None = None) -> None:
+        """From now on messages of unknown threads are kept: a request that creates or loads one is about to be sent.
+
+        `resumed` is the thread that it loads: it may have been ours before, and is no closed one any more.
+        """
         self._creations += 1
+        if resumed is not None:
+            self._closed.pop(resumed, None)
 
     def end_creation(self) -> None:
         """Such a request has its outcome; after the last one nothing unknown can be adopted any more."""

@@ -2,9 +2,11 @@
 
 A fork inherits only some of its source's settings from the server (working directory, approval policy, reviewer);
 model, provider, effort and sandbox would fall back to the configuration. So everything is said, and the answer is held
-against what was asked for. The fork's own sandbox is one of three words that take their details from the configuration; the
-full policy travels with each turn, and the fork is made read-only, which no source undercuts.
+against what was asked for. The fork's own sandbox is one of three words that take their details from the
+configuration; the full policy travels with each turn, and the fork is made read-only, which no source undercuts.
 """
+
+from collections.abc import Callable
 
 import msgspec
 
@@ -15,6 +17,7 @@ from tutti_providers.codex.schema.requests import (
     CollaborationSettings,
     ForkParams,
     OpenedThread,
+    ResumeParams,
     SandboxMode,
     SandboxPolicy,
     TextInput,
@@ -26,6 +29,7 @@ __all__ = [
     "CodexSettings",
     "SourceSettings",
     "check_fork",
+    "check_resumed",
     "check_started",
     "fork_params",
     "side_turn_params",
@@ -142,6 +146,17 @@ def check_started(opened: OpenedThread) -> str | None:
     if opened.thread.ephemeral or opened.thread.forked_from_id is not None:
         return "it is not a durable thread of its own"
     return None
+
+
+def check_resumed(asked: ResumeParams) -> Callable[[OpenedThread], str | None]:
+    """Return a check of a resume's answer: it is the thread that was asked for."""
+
+    def check(opened: OpenedThread) -> str | None:
+        if opened.thread.id != asked.thread_id or opened.thread.ephemeral:
+            return "it is not the durable thread that was asked for"
+        return None
+
+    return check
 
 
 def turn_params(thread_id: str, content: tuple[Content, ...], client_submit_id: str | None) -> TurnStartParams:

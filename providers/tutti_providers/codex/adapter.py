@@ -14,7 +14,7 @@ import trio
 
 from tutti_providers.codex._connection import CLEANUP_DEADLINE_S, Connection, ConnectionStatistics
 from tutti_providers.codex._creation import ThreadCreation
-from tutti_providers.codex._settings import CodexSettings, check_started, side_turn_params, turn_params
+from tutti_providers.codex._settings import CodexSettings, check_resumed, check_started, side_turn_params, turn_params
 from tutti_providers.codex._side_open import SideOpening
 from tutti_providers.codex._thread import CodexThread
 from tutti_providers.codex.errors import RequestRefusedError, UnansweredError
@@ -22,6 +22,8 @@ from tutti_providers.codex.schema.items import Turn
 from tutti_providers.codex.schema.requests import (
     BackgroundTerminalsCleanParams,
     Empty,
+    OpenedThread,
+    ResumeParams,
     StartParams,
     TurnInterruptParams,
     TurnStartParams,
@@ -34,14 +36,17 @@ from tutti_side.contract import (
     EventSink,
     ExecTurn,
     InvalidSettingsError,
+    Liveness,
     OpenSide,
     ProviderLostError,
     ProviderProtocolError,
+    ResumeSession,
     ScopeRef,
     SessionBinding,
     SideBinding,
     SideCapabilities,
     SideRef,
+    SourceMetadata,
     StartSession,
     TurnActiveError,
     TurnId,
@@ -153,20 +158,42 @@ class CodexAdapter:
 
     async def start(self, request: StartSession, sink: EventSink) -> SessionBinding:
         """Start a canonical session; see `tutti_side.contract.Adapter.start`."""
-        params = _start_params(request)
-        connection = await self._lease(request.ref)
+        return await self._create(request.ref, _start_params(request), check_started, sink)
+
+    async def _create(
+        self,
+        ref: CanonicalRef,
+        params: StartParams | ResumeParams,
+        check: Callable[[OpenedThread], str | None],
+        sink: EventSink,
+    ) -> SessionBinding:
+        connection = await self._lease(ref)
         thread = CodexThread(sink, connection.decline)
-        creation = ThreadCreation(connection, thread, check_started)
+        creation = ThreadCreation(connection, thread, check)
         try:
             opened = await creation.run(params)
             if thread.lost:
                 raise ProviderLostError(thread.exit_status)
         except BaseException:
             creation.abandon()
-            connection.give_back(request.ref)
+            connection.give_back(ref)
             raise
-        self._live[request.ref] = _Live(connection, thread)
-        return SessionBinding(provider_session_id=opened.thread.id)
+        self._live[ref] = _Live(connection, thread)
+        runtime = {"version": connection.attestation.version or "", "codex_home": connection.codex_home or ""}
+        return SessionBinding(provider_session_id=opened.thread.id, runtime=runtime)
+
+    async def resume(self, request: ResumeSession, sink: EventSink) -> SessionBinding:
+        """Load a persisted session; see `tutti_side.contract.Adapter.resume`."""
+        kept = request.metadata
+        params = ResumeParams(thread_id=kept.provider_session_id, cwd=kept.cwd, exclude_turns=True)
+        return await self._create(request.ref, params, check_resumed(params), sink)
+
+    def liveness(self, ref: ScopeRef) -> Liveness:
+        """Say whether a thread is held; see `tutti_side.contract.Adapter.liveness`."""
+        live = self._live.get(ref)
+        if live is None:
+            return "unknown"
+        return "lost" if live.thread.lost else "live"
 
     async def exec(self, ref: ScopeRef, request: ExecTurn) -> TurnId:
         """Start a turn; see `tutti_side.contract.Adapter.exec`."""
@@ -219,9 +246,11 @@ class CodexAdapter:
 
     # SideConversationAdapter
 
-    async def side_capabilities(self, source: CanonicalRef) -> SideCapabilities:
+    async def side_capabilities(self, source: CanonicalRef, history: SourceMetadata | None = None) -> SideCapabilities:
         """Attest what a Side of this source would be; found out without wire traffic."""
         await trio.lowlevel.checkpoint()
+        if history is not None:
+            return SideCapabilities.unsupported("the source is not live; a Side of a historical one is not offered yet")
         live = self._live.get(source)
         if live is None or live.thread.lost:
             return SideCapabilities.unsupported("the source has no live connection")
