@@ -20,7 +20,7 @@ from tutti_replication.structs import Snapshot
 
 from ._apply import Duplicate, Known, Reject, Stored, Write, decide
 
-Row = tuple[Any, ...]
+Values = tuple[Any, ...]
 """The values of one row, in the order of its table's columns in ``_schema``."""
 
 _encode = msgspec.json.Encoder().encode
@@ -51,9 +51,9 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
 
     acknowledgements: tuple[Acknowledgement, ...]
     last_cursor: int
-    ledger: list[Row]
-    entities: dict[bytes, Row]
-    observed: dict[bytes, Row]
+    ledger: list[Values]
+    entities: dict[bytes, Values]
+    observed: dict[bytes, Values]
 
 
 def digest(octets: bytes) -> bytes:
@@ -148,7 +148,7 @@ def plan_batch(
 
 
 def _observe(
-    rows: dict[bytes, Row], observed: dict[bytes, Observed], session: bytes, message: MessageUpsert, cursor: int
+    rows: dict[bytes, Values], observed: dict[bytes, Observed], session: bytes, message: MessageUpsert, cursor: int
 ) -> None:
     before = observed.get(session, Observed(0, 0))
     now = Observed(
@@ -159,7 +159,7 @@ def _observe(
         rows[session] = (session, now.version, now.time_ms, cursor)
 
 
-def _entity_row(one: Prepared, stored: Stored, cursor: int) -> Row:
+def _entity_row(one: Prepared, stored: Stored, cursor: int) -> Values:
     mutation = one.mutation
     sort_time_ms = sort_rank = 0
     payload = scope = None

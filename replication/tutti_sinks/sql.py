@@ -7,11 +7,11 @@ needs, `plan_batch` decides in memory, and at most six statements write. Safe to
 Source: wire page, "What a sink decides" and "Details that keep replicas equal"; the paging of the reads is our choice.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import BindParameter, Connection, Engine, Table, bindparam, delete, select, update
+from sqlalchemy import Column, Connection, Engine, Row, Table, bindparam, delete, select, update
 
 from tutti_replication.acknowledgement import ApplyResponse, summarize_acknowledgements
 from tutti_replication.admission import admit_batch
@@ -30,7 +30,7 @@ from tutti_replication.ports import Authorizer
 from ._apply import Known, Stored
 from ._engine import READ_ONLY, check_server, open_engine, our_errors, run_transaction
 from ._migrations import migrate
-from ._plan import Observed, Plan, Prepared, Row, digest, plan_batch, prepare, session_key, workspace_key
+from ._plan import Observed, Plan, Prepared, Values, digest, plan_batch, prepare, session_key, workspace_key
 from ._read import Changes, Entity, Page, Position, read_changes, read_children, read_entity
 from ._schema import ENTITY, LEDGER, OBSERVED, STATE
 from .errors import SinkEpochError, SinkInternalError
@@ -39,10 +39,9 @@ __all__ = ["Changes", "Entity", "Page", "Position", "SqlSink", "open_sql_sink", 
 
 T = TypeVar("T")
 
-_KEYS: BindParameter[bytes] = bindparam("keys", expanding=True)
 _LOCK = select(STATE.c.projection_epoch, STATE.c.last_cursor).where(STATE.c.id == 1).with_for_update()
-_KNOWN = select(LEDGER).where(LEDGER.c.mutation_key.in_(_KEYS))
-_STORED = select(
+_KNOWN = (LEDGER.c.mutation_key, LEDGER.c.identity_key, LEDGER.c.at_cursor)
+_STORED = (
     ENTITY.c.entity_key,
     ENTITY.c.deleted,
     ENTITY.c.closed,
@@ -50,10 +49,8 @@ _STORED = select(
     ENTITY.c.updated_at_ms,
     ENTITY.c.created_at_ms,
     ENTITY.c.anchor,
-).where(ENTITY.c.entity_key.in_(_KEYS))
-_OBSERVED = select(OBSERVED.c.session_key, OBSERVED.c.version, OBSERVED.c.time_ms).where(
-    OBSERVED.c.session_key.in_(_KEYS)
 )
+_OBSERVED = (OBSERVED.c.session_key, OBSERVED.c.version, OBSERVED.c.time_ms)
 _COUNT = update(STATE).where(STATE.c.id == 1).values(last_cursor=bindparam("cursor"))
 
 
@@ -158,24 +155,19 @@ class SqlSink:
         epoch, last_cursor = _locked_state(connection)
         check_epoch(self.projection_epoch, epoch)
         known = {
-            row.mutation_key: Known(row.identity_key, row.at_cursor)
-            for row in connection.execute(_KNOWN, {"keys": [one.mutation_key for one in prepared]})
+            key: Known(identity_key, cursor)
+            for key, identity_key, cursor in _load(connection, _KNOWN, {one.mutation_key for one in prepared})
         }
         stored = {
-            row.entity_key: Stored(
-                row.deleted,
-                row.closed,
-                row.version,
-                row.updated_at_ms,
-                row.created_at_ms,
-                None if row.anchor is None else row.anchor.decode(),
+            key: Stored(deleted, closed, version, updated, created, None if anchor is None else anchor.decode())
+            for key, deleted, closed, version, updated, created, anchor in _load(
+                connection, _STORED, {one.entity_key for one in prepared}
             )
-            for row in connection.execute(_STORED, {"keys": list({one.entity_key for one in prepared})})
         }
-        sessions = list({one.parent_key for one in prepared if isinstance(one.mutation, MessageUpsert)})
+        sessions = {one.parent_key for one in prepared if isinstance(one.mutation, MessageUpsert)}
         observed = {
-            row.session_key: Observed(row.version, row.time_ms)
-            for row in (connection.execute(_OBSERVED, {"keys": sessions}) if sessions else ())
+            key: Observed(version, time_ms)
+            for key, version, time_ms in (_load(connection, _OBSERVED, sessions) if sessions else ())
         }
         plan = plan_batch(prepared, known, stored, observed, last_cursor)
         if plan.ledger:
@@ -255,18 +247,28 @@ def _locked_state(connection: Connection) -> tuple[int, int]:
     return row.projection_epoch, row.last_cursor
 
 
-def _replace(connection: Connection, table: Table, rows: Mapping[bytes, Row], present: Set[bytes]) -> None:
+def _load(connection: Connection, columns: Sequence[Column[Any]], keys: Set[bytes]) -> Sequence[Row[*tuple[Any, ...]]]:
+    """Read these columns, the first of which is the key, of the rows with these keys."""
+    names = ", ".join(column.name for column in columns)
+    statement = f"SELECT {names} FROM {columns[0].table.name} WHERE {columns[0].name} IN ({_marks(connection, keys)})"
+    return connection.exec_driver_sql(statement, tuple(keys)).all()
+
+
+def _replace(connection: Connection, table: Table, rows: Mapping[bytes, Values], present: Set[bytes]) -> None:
     """Write rows by key. Those present are deleted first: an upsert is spelled, and batched, differently everywhere."""
     if present:
-        connection.execute(delete(table).where(table.primary_key.columns[0].in_(_KEYS)), {"keys": list(present)})
+        key = table.primary_key.columns[0].name
+        statement = f"DELETE FROM {table.name} WHERE {key} IN ({_marks(connection, present)})"
+        connection.exec_driver_sql(statement, tuple(present))
     if rows:
         _insert(connection, table, [*rows.values()])
 
 
-def _insert(connection: Connection, table: Table, rows: list[Row]) -> None:
-    """Hand rows to the driver's ``executemany`` as they are.
+def _insert(connection: Connection, table: Table, rows: list[Values]) -> None:
+    names = table.columns.keys()
+    statement = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({_marks(connection, names)})"
+    connection.exec_driver_sql(statement, rows)
 
-    Five hundred rows as dictionaries through SQLAlchemy's compiler cost about as much as SQLite needs to write them.
-    """
-    marks = ", ".join(["?" if connection.dialect.paramstyle == "qmark" else "%s"] * len(table.columns))
-    connection.exec_driver_sql(f"INSERT INTO {table.name} ({', '.join(table.columns.keys())}) VALUES ({marks})", rows)
+
+def _marks(connection: Connection, values: Collection[object]) -> str:
+    return ", ".join(["?" if connection.dialect.paramstyle == "qmark" else "%s"] * len(values))
