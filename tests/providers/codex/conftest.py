@@ -86,12 +86,17 @@ class Wire:
 
     async def wait_for(self, wanted: Callable[[Frame], bool]) -> Frame:
         """Wait until the server has said something like that, and return it."""
-        while True:
-            for frame in self.received:
-                if wanted(frame):
-                    return frame
+        return await self._wait(lambda: next((frame for frame in self.received if wanted(frame)), None))
+
+    async def wait_sent(self, method: str) -> Frame:
+        """Wait until we have sent such a request, and return it."""
+        return await self._wait(lambda: next(iter(self.requests(method)), None))
+
+    async def _wait(self, find: Callable[[], Frame | None]) -> Frame:
+        while (found := find()) is None:
             self._grown = trio.Event()
             await self._grown.wait()
+        return found
 
     async def wait_said(self, token: str) -> None:
         """Wait until the server has passed on that piece of an agent's text: the model is ahead of it."""
@@ -193,8 +198,8 @@ class Watched:
         self._inner = codex(binary, environ=bench.environ, extra_environ={name: value})
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[CodexAdapter]:
-        async with self._inner.open() as adapter:
+    async def open(self, *arguments: Any, **options: Any) -> AsyncIterator[CodexAdapter]:
+        async with self._inner.open(*arguments, **options) as adapter:
             self._bench.adapters.append(adapter)
             yield adapter
 

@@ -1,7 +1,7 @@
-"""Run as a host that will be killed: a turn with its command and a Side's turn run, then one JSON line says who is who.
+"""Run as a host that will be killed: the turns of a session and of a Side run, then one JSON line says who is who.
 
-Arguments: ``plain``, or ``forked`` (the host has forked a process that holds a copy of every descriptor); a directory to
-work in. ``CODEX_HOME`` and the rest of the environment are as the binary gets them.
+Arguments: ``plain``, or ``forked`` (the host has forked a process that holds a copy of every descriptor); a directory
+to work in. ``CODEX_HOME`` and the rest of the environment are as the binary gets them.
 """
 
 import json

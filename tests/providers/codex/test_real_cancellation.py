@@ -82,7 +82,7 @@ async def open_cut(bench: Bench, session: Any, steps: int) -> tuple[SideHandle |
 
 
 async def test_no_child_stays_of_an_open_that_is_cut_after_any_step_of_any_task(lab: Lab) -> None:
-    """R6, R14, F18: also one whose fork is answered when its opener has gone; each is asked about by its id at the end."""
+    """R6, R14, F18: also one whose fork is answered when its opener has gone; at the end each is asked for by id."""
     async with lab.bench(SCRIPT) as bench, bench.host() as host:
         session = await host.start_session(cwd=bench.workspace)
         turn = await session.send(TASK)
@@ -136,8 +136,7 @@ async def test_an_opener_that_gives_up_on_a_server_that_stands_still_leaves_noth
         with bench.wire.stopped():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(session.open_side)
-                while not bench.wire.requests("thread/fork"):
-                    await trio.lowlevel.checkpoint()
+                await bench.wire.wait_sent("thread/fork")
                 # Returns after its bound, with the answer still owed.
                 nursery.cancel_scope.cancel()
             assert host.statistics().sides == {"draining": 1}

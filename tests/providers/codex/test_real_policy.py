@@ -106,7 +106,7 @@ async def test_a_sides_command_writes_only_where_its_sources_could(lab: Lab, san
 
 
 async def test_what_a_side_asks_to_be_allowed_is_declined_and_the_parent_goes_on(lab: Lab) -> None:
-    """R11, R19, T4, T18, F26: nobody answers yet, so nothing is accepted; the first request's id is 0, echoed as it is."""
+    """R11, R19, T4, T18, F26: nobody answers, so nothing is accepted; the first request's id is 0, echoed as it is."""
     script = ModelScript(answers=(PARENT, side_runs("touch made-by-side", justification="Allow it?")))
     async with lab.bench(script, approval_policy="on-request", sandbox_mode="read-only") as bench:
         await ask_beside(bench, bench.model, None)

@@ -29,13 +29,13 @@ IDLE_S = 12
 """Longer than Trio keeps an idle worker thread: the one that started the guard has ended by then."""
 
 COMMAND = """\
-(setsid sh -c 'echo daemon >> alive; exec sleep 9876' > /dev/null 2>&1 &)
-sh -c 'sleep 9877; echo never' &
-echo shell >> alive
-while [ "$(wc -l < alive)" -lt 2 ]; do sleep 0.01; done
-echo up > up
-wait"""
-"""A forking shell command and a `setsid` daemon of it; the pipe `up` has a line once both run."""
+(setsid sleep 9876 > /dev/null 2>&1 &)
+sh -c 'sleep 9877; echo never'
+echo never"""
+"""A forking shell command, and a `setsid` daemon of it."""
+
+ZOO = ("sleep 9876", "sleep 9877", "mcp_server.py --ignore-eof --ignore-term")
+"""How the daemon, the grandchild of the shell and the tool servers are told in the table of processes."""
 
 SCRIPT = ModelScript(
     answers=(
@@ -50,21 +50,26 @@ HOME: dict[str, Any] = {
 }
 
 
-async def wait_zoo(bench: Bench, guard_pid: int) -> dict[int, int]:
-    """Wait until the command and its daemon run; return all that descends from the guard, checked to be a zoo."""
-    await trio.to_thread.run_sync((bench.workspace / "up").read_text, abandon_on_cancel=True)
-    below = descendants_of(guard_pid)
-    commands = [pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in below]
-    assert [b"sleep", b"9876", b""] in commands
-    assert [b"sleep", b"9877", b""] in commands
-    # One tool server for each of the two threads: of the parent and of its Side.
-    assert sum(any(word.endswith(b"mcp_server.py") for word in words) for words in commands) == 2
-    return below
+def command_line(pid: int) -> str:
+    """The words of a process; nothing when it has ended."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    except OSError:
+        return ""
+
+
+async def wait_zoo(guard_pid: int) -> dict[int, int]:
+    """Wait until all kinds run: daemon, grandchild, a tool server for each thread; return all below the guard."""
+    while True:
+        below = descendants_of(guard_pid)
+        lines = [command_line(pid) for pid in below]
+        if all(any(line == kind or line.endswith(f"/{kind}") for line in lines) for kind in ZOO):
+            return below
+        await trio.sleep(0.01)  # nobody tells us of a process that isn't our child
 
 
 async def start_zoo(bench: Bench, host: Any) -> tuple[Any, Any, Any, Any]:
     """Start a parent whose turn runs a command, and a Side whose turn is held in its middle."""
-    os.mkfifo(bench.workspace / "up")
     session = await host.start_session(cwd=bench.workspace)
     turn = await session.send(TASK)
     side = await session.open_side(subscribe=True)
@@ -74,11 +79,11 @@ async def start_zoo(bench: Bench, host: Any) -> tuple[Any, Any, Any, Any]:
 
 
 async def test_a_host_that_stops_with_a_side_open_and_both_turns_active_leaves_no_process(lab: Lab) -> None:
-    """R13, F30, T16, T17: closing reaches the shell command's session, its daemon and the server that ignores its EOF."""
+    """R13, F30, T16, T17: closing reaches the shell command's session, its daemon and the server that is deaf."""
     async with lab.bench(SCRIPT, **HOME) as bench:
         async with bench.host() as host:
             _, turn, side, side_turn = await start_zoo(bench, host)
-            below = await wait_zoo(bench, bench.wire.transport.guard_pid)
+            below = await wait_zoo(bench.wire.transport.guard_pid)
             assert turn.is_active
             assert side_turn.is_active
         assert [pid for pid, start in below.items() if is_alive(pid, start)] == []
@@ -107,7 +112,7 @@ async def test_the_users_exception_leaves_as_itself_and_no_process_stays(lab: La
 async def raise_in_a_side(bench: Bench, error: Oops) -> None:
     async with bench.host() as host:
         session, _, _, _ = await start_zoo(bench, host)
-        await wait_zoo(bench, bench.wire.transport.guard_pid)
+        await wait_zoo(bench.wire.transport.guard_pid)
         async with session.side():
             raise error
 
@@ -118,7 +123,7 @@ async def test_a_host_that_is_cancelled_in_mid_turn_leaves_no_process(lab: Lab) 
         with trio.CancelScope() as scope:
             async with bench.host() as host:
                 await start_zoo(bench, host)
-                await wait_zoo(bench, bench.wire.transport.guard_pid)
+                await wait_zoo(bench.wire.transport.guard_pid)
                 scope.cancel()
                 await trio.sleep_forever()
         assert scope.cancelled_caught
@@ -134,7 +139,7 @@ async def test_when_the_process_ends_both_turns_and_all_who_wait_are_told_and_no
         session, turn, side, side_turn = await start_zoo(bench, host)
         heard = listen(nursery, side.events())
         parent = listen(nursery, session.events())
-        below = await wait_zoo(bench, bench.wire.transport.guard_pid)
+        below = await wait_zoo(bench.wire.transport.guard_pid)
         ended: list[Exception] = []
 
         async def expect(wait: Callable[[], Any]) -> None:
@@ -181,7 +186,7 @@ async def test_an_ask_that_runs_when_the_process_is_killed_raises_that_its_side_
     """R8, R9: the shortest thing a user writes."""
     async with lab.bench(SCRIPT, **HOME) as bench, bench.host() as host:
         session, _, side, _ = await start_zoo(bench, host)
-        await wait_zoo(bench, bench.wire.transport.guard_pid)
+        await wait_zoo(bench.wire.transport.guard_pid)
         async with session.side() as other, trio.open_nursery() as nursery:
 
             async def kill() -> None:
@@ -201,7 +206,6 @@ async def test_an_ask_that_runs_when_the_process_is_killed_raises_that_its_side_
 async def test_nobody_survives_the_kill_of_the_host_in_mid_turn(lab: Lab, mode: str, idle_s: int) -> None:
     """R13, issue A, Shows: also when the host had forked a process that holds a copy of all its descriptors."""
     async with lab.bench(SCRIPT, **HOME) as bench:
-        os.mkfifo(bench.workspace / "up")
         name, _, value = lab.marker.partition("=")
         host = await trio.lowlevel.open_process(
             [sys.executable, str(REAL_HOST), mode, str(bench.workspace)],
@@ -213,7 +217,7 @@ async def test_nobody_survives_the_kill_of_the_host_in_mid_turn(lab: Lab, mode: 
             assert host.stdout is not None
             who = json.loads(bytes(await host.stdout.receive_some(1000)))
             copy = who["copy"]
-            below = await wait_zoo(bench, who["guard"])
+            below = await wait_zoo(who["guard"])
             assert who["child"] in below
             guard = {pid: start for pid, start in descendants_of(host.pid).items() if pid == who["guard"]}
             assert len(guard) == 1

@@ -65,12 +65,12 @@ async def test_a_side_of_a_side_is_refused_with_its_own_reason_and_no_fork(lab: 
         session = await host.start_session(cwd=bench.workspace)
         turn = await session.send(TASK)
         async with session.side() as side:
-            nested = type(session.ref)(session.ref.workspace, side.id)  # type: ignore[arg-type]
+            nested = type(session.ref)(session.ref.workspace, side.id)
             with pytest.raises(SideConflictError, match="would branch a Side"):
                 await host.controller.open_side(
-                    type(side.scope.ref)(session.ref.workspace, "nested"),  # type: ignore[arg-type]
+                    type(side.scope.ref)(session.ref.workspace, "nested"),
                     nested,
-                    "request",  # type: ignore[arg-type]
+                    "request",
                 )
             assert len(bench.wire.requests("thread/fork")) == 1
             assert side.is_open

@@ -213,7 +213,7 @@ async def test_what_comes_of_a_child_before_its_fork_is_answered_belongs_to_the_
             for late in (False, True):
                 bench.wire.forks_answered_late = late
                 async with session.side() as side:
-                    child = side.scope.binding.provider_session_id  # type: ignore[union-attr]
+                    child = side.scope.binding.provider_session_id
                     early = early_frames(bench.wire, child)
                     assert ("mcpServer/startupStatus/updated" in [frame["method"] for frame in early]) or not late
                     assert bench.delivered.get(child, [])[: len(early)] == early
