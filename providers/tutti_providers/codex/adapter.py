@@ -60,6 +60,10 @@ __all__ = ["TURN_END_WAIT_S", "CodexAdapter", "open_adapter"]
 TURN_END_WAIT_S = 5.0
 """How long a close waits for the end of the turn that it interrupted; some milliseconds when the server is well."""
 
+START_ANSWER_WAIT_S = 30.0
+"""How long a thread counts as busy after the caller of an unanswered ``turn/start`` has gone. A turn that the server
+began all the same says so by its ``turn/started``, which makes the thread busy again."""
+
 INTERRUPT_DEADLINE_S = 10.0
 """How long an interrupt may take. 0.163 leaves a surplus one unanswered, so the turn's end ends the wait too."""
 
@@ -84,6 +88,7 @@ class _TurnStart:
         self._turn_id: TurnId | None = None
         self._abandoned = False
         live.thread.begin_start()
+        self._settled = live.thread.start_settled
 
     def take_answer(self, outcome: Outcome) -> None:
         turn: Turn | None = None
@@ -91,7 +96,8 @@ class _TurnStart:
             if not isinstance(outcome, Exception):
                 turn = self._decode(outcome).turn
         finally:
-            self._live.thread.end_start(turn)
+            if not self._settled.is_set():
+                self._live.thread.end_start(turn)
         if turn is not None:
             self._turn_id = TurnId(turn.id)
             if self._abandoned:
@@ -101,6 +107,15 @@ class _TurnStart:
         """Its caller has gone: the turn, known or still to come, is interrupted."""
         self._abandoned = True
         self._interrupt()
+        if not self._settled.is_set():
+            self._live.connection.start_late(self._stop_waiting)
+
+    async def _stop_waiting(self) -> None:
+        """Call the thread idle again when the answer does not come: some requests are never answered."""
+        with trio.move_on_after(START_ANSWER_WAIT_S):
+            await self._settled.wait()
+        if not self._settled.is_set():
+            self._live.thread.end_start(None)
 
     def _interrupt(self) -> None:
         turn_id = self._turn_id
