@@ -4,8 +4,9 @@ A connection is leased by the sessions and Sides on it; the last lease closes it
 failed are its own business: whoever started them may be gone, the connection is there as long as they matter.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -174,6 +175,10 @@ class Connection:
         self._start(release.done, self._release, thread_id)
         return release
 
+    def start_late(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run something in the background that outlives its starter; it ends with the connection at the latest."""
+        self._start(trio.Event(), work)
+
     def interrupt_later(self, thread: CodexThread, turn_id: TurnId) -> None:
         """Interrupt, in the background, a turn whose starter has gone."""
         self._start(trio.Event(), self._interrupt, thread.thread_id, turn_id)
@@ -213,7 +218,9 @@ class Connection:
 
     async def _interrupt(self, thread_id: str, turn_id: TurnId) -> None:
         params = TurnInterruptParams(thread_id=thread_id, turn_id=turn_id)
-        await self.request(params, Empty, deadline_s=CLEANUP_DEADLINE_S, cleanup=True)
+        # A refusal says that the turn has ended by itself. No answer is what 0.163 gives to a surplus interrupt.
+        with suppress(RequestRefusedError, UnansweredError, ProviderProtocolError, ProviderLostError):
+            await self.request(params, Empty, deadline_s=CLEANUP_DEADLINE_S, cleanup=True)
 
 
 def decline(peer: Peer[Head], message: Message[Head]) -> None:
@@ -230,8 +237,15 @@ def decline(peer: Peer[Head], message: Message[Head]) -> None:
 
 
 @asynccontextmanager
-async def open_connection(transport: Transport, *, name: str) -> AsyncIterator[Connection]:
+async def open_connection(
+    transport: Transport, *, name: str, rng: random.Random | None = None
+) -> AsyncIterator[Connection]:
     """Speak to an app-server over an open transport; the handshake is done when the block begins.
+
+    Args:
+      transport: stays the caller's.
+      name: names the tasks.
+      rng: draws the delays of retries; give a seeded one for a repeatable run.
 
     Raises:
       StartFailedError: the process ended before it answered.
@@ -241,7 +255,7 @@ async def open_connection(transport: Transport, *, name: str) -> AsyncIterator[C
     """
     peers: list[Peer[Head]] = []
     router = Router(lambda message: decline(peers[0], message))
-    async with open_peer(transport, router, params_type=Head, name=name) as peer:
+    async with open_peer(transport, router, params_type=Head, name=name, rng=rng) as peer:
         peers.append(peer)
         shaken = await handshake(peer, client_name=CLIENT_NAME, client_version=CLIENT_VERSION)
         async with open_service_nursery() as nursery:

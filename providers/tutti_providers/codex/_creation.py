@@ -21,6 +21,10 @@ from tutti_side.jsonrpc import Outcome
 
 __all__ = ["ThreadCreation"]
 
+ANSWER_WAIT_S = 30.0
+"""After its creator gave up, early messages are kept so long for a thread that may still be answered for: as long as a
+Side id stays draining. A later answer is released as well; but what strangers say is then dropped, and declined."""
+
 
 class _OnlyId(msgspec.Struct):
     id: str
@@ -51,6 +55,7 @@ class ThreadCreation:
         self._check = check
         self._method = ""
         self._abandoned = False
+        self._is_creating = False
         self._settled = trio.Event()
         self._release: Release | None = None
 
@@ -63,8 +68,9 @@ class ThreadCreation:
         Cancellation: call `abandon`; a thread that appears later is released.
         """
         self._method = params.METHOD
+        self._is_creating = True
         self._connection.router.begin_creation(params.thread_id if isinstance(params, ResumeParams) else None)
-        # Exactly once, whatever happens, the hook ends what `begin_creation` began.
+        # Exactly once, whatever happens, the hook or `_stop_waiting` ends what `begin_creation` began.
         result_type = cast("type[OpenedThread]", REQUESTS[type(params)])
         return await self._connection.request(params, result_type, hook=self._take_answer)
 
@@ -73,6 +79,8 @@ class ThreadCreation:
 
         Synchronous and idempotent.
         """
+        if not self._abandoned and self._is_creating:
+            self._connection.start_late(self._stop_waiting)
         self._abandoned = True
         self._thread.detach()
         if not self._method:
@@ -89,12 +97,23 @@ class ThreadCreation:
         if self._release is not None:
             await self._release.done.wait()
 
+    async def _stop_waiting(self) -> None:
+        """Let go of the pool when the answer does not come."""
+        with trio.move_on_after(ANSWER_WAIT_S):
+            await self._settled.wait()
+        self._end_creation()
+
+    def _end_creation(self) -> None:
+        if self._is_creating:
+            self._is_creating = False
+            self._connection.router.end_creation()
+
     def _take_answer(self, outcome: Outcome) -> None:
         try:
             if not isinstance(outcome, Exception):
                 self._adopt(outcome)
         finally:
-            self._connection.router.end_creation()
+            self._end_creation()
             self._settled.set()
 
     def _adopt(self, result: msgspec.Raw) -> None:
