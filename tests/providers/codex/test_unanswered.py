@@ -1,0 +1,137 @@
+"""What a request that is never answered, or much too late, leaves behind: found by the simulator, held here."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from tutti_providers.codex import ConnectionStatistics
+from tutti_providers.codex._connection import Connection, open_connection
+from tutti_providers.codex.adapter import CodexAdapter, open_adapter
+from tutti_providers.codex.testing import AnswerLate, AppServerMachine, FakeSetup, NeverAnswer, Strangers, serve_fake
+from tutti_providers.codex.testing.app_server_faults import Fault
+from tutti_side import AgentHost, SessionHandle, open_host
+from tutti_side.contract import Diagnosis
+from tutti_side.jsonrpc.transports.memory import memory_pair
+from tutti_side.nursery import open_service_nursery
+
+GIVEN_UP_S = 31.0
+"""A little more than the adapter waits for an answer once its caller has gone."""
+
+
+class FakedCodex:
+    """The adapter over one fake app-server with the given faults; a `Provider`."""
+
+    name = "codex"
+
+    def __init__(self, *faults: Fault) -> None:
+        self.machine = AppServerMachine(FakeSetup(faults=faults))
+        self.adapters: list[CodexAdapter] = []
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[CodexAdapter]:
+        async with open_adapter(self._connect) as adapter:
+            self.adapters.append(adapter)
+            yield adapter
+
+    async def diagnose(self) -> Diagnosis:
+        raise NotImplementedError
+
+    @asynccontextmanager
+    async def _connect(self) -> AsyncIterator[Connection]:
+        ours, theirs = memory_pair()
+        async with open_service_nursery() as nursery:
+            nursery.start_soon(serve_fake, theirs, self.machine)
+            async with open_connection(ours, name=self.name) as connection:
+                yield connection
+
+    def statistics(self) -> ConnectionStatistics:
+        return self.adapters[0].statistics()["live"]
+
+    def subscribed(self) -> set[str]:
+        return {thread.id for thread in self.machine.threads.values() if thread.subscribed}
+
+
+@asynccontextmanager
+async def session_on(provider: FakedCodex) -> AsyncIterator[tuple[AgentHost, SessionHandle]]:
+    """A host with one session that has no turn yet; nothing in it can hang."""
+    with trio.fail_after(1_000):
+        async with open_host(provider) as host:
+            yield host, await host.start_session(cwd="/")
+
+
+async def cut_open(session: SessionHandle) -> None:
+    """Begin to open a Side, and give up."""
+    with trio.move_on_after(1) as cut:
+        await session.open_side()
+    assert cut.cancelled_caught
+
+
+async def test_a_session_takes_turns_again_after_a_turn_start_that_was_never_answered(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """T14, R9: some requests are never answered. Source: a bug that the simulator found (busy for ever)."""
+    provider = FakedCodex(NeverAnswer(method="turn/start", times=1))
+    async with session_on(provider) as (_, session):
+        with trio.move_on_after(1) as cut:
+            await session.ask("hello?")
+        assert cut.cancelled_caught
+        await trio.sleep(GIVEN_UP_S)
+
+        assert (await session.ask("hello!")).text == "Done."
+
+
+async def test_a_turn_whose_start_is_answered_long_after_its_caller_has_gone_disturbs_no_later_turn(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """T14, F33: by then another turn runs, which is not the one to interrupt. Source: our choice."""
+    provider = FakedCodex(AnswerLate(method="turn/start", after_s=50, times=1))
+    async with session_on(provider) as (_, session):
+        with trio.move_on_after(1) as cut:
+            await session.ask("hello?")
+        assert cut.cancelled_caught
+        await trio.sleep(GIVEN_UP_S)
+        assert (await session.ask("hello!")).text == "Done."
+        await trio.sleep(60)
+
+        assert (await session.ask("and again")).text == "Done."
+        assert provider.machine.calls("turn/interrupt") == []
+        assert provider.statistics().unreleased == 0
+
+
+async def test_strangers_are_declined_again_once_a_fork_that_is_never_answered_is_given_up(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """R11, R12, T11: they are kept for a child that may still come, not for ever. Source: found by the simulator."""
+    provider = FakedCodex(NeverAnswer(method="thread/fork", times=1), Strangers(method="turn/start"))
+    async with session_on(provider) as (_, session):
+        await session.ask("first")
+        await cut_open(session)
+        await session.ask("second")
+        kept = provider.statistics()
+        assert (kept.router.creations, kept.peer.open_requests) == (1, 1)
+        assert kept.router.pooled > 0
+        await trio.sleep(GIVEN_UP_S)
+
+        left = provider.statistics()
+        assert (left.router.creations, left.router.pooled, left.peer.open_requests) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("late_s", [10.0, 50.0, 200.0])
+async def test_a_child_whose_fork_is_answered_late_is_released_however_late(
+    autojump_clock: trio.testing.MockClock, late_s: float
+) -> None:
+    """R6, F18. Source: architecture §4: also when its fork answer is still to come."""
+    provider = FakedCodex(AnswerLate(method="thread/fork", after_s=late_s, times=1))
+    async with session_on(provider) as (host, session):
+        await session.ask("first")
+        await cut_open(session)
+        assert len(provider.subscribed()) == 2
+        await trio.sleep(late_s)
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert provider.subscribed() == {session.provider_session_id}
+        assert provider.statistics().router.routes == 1
+        assert host.statistics().sides == {}
