@@ -37,8 +37,11 @@ READ_ONLY = {"tutti_read_only": True}
 
 T = TypeVar("T")
 
-_DRIVERS = {"sqlite": "", "mysql": "pymysql", "mariadb": "pymysql", "postgresql": "psycopg"}
-"""Backend → the driver's module; its extra has the same name as the backend."""
+_DRIVERS = {"sqlite": "pysqlite", "mysql": "pymysql", "mariadb": "pymysql", "postgresql": "psycopg"}
+"""Backend → its driver here, by SQLAlchemy's name."""
+
+_EXTRAS = {"pymysql": "mysql", "psycopg": "postgresql"}
+"""Driver that has to be installed (its module has the same name) → the extra that brings it."""
 
 MYSQL_PACKET_BYTES_MIN = 2 * BATCH_BYTES_MAX
 """A statement carries a batch's greatest payload with every byte escaped; MariaDB's default is exactly this much."""
@@ -128,31 +131,30 @@ def our_errors() -> Iterator[None]:
         raise SinkUnavailableError("every connection to the database is in use") from error
     except DBAPIError as error:
         code = error_code(error)
-        words = f"the database answered {type(error).__name__} (code {code})"
+        what = f"{type(error).__name__}, code {code}"
         operational = isinstance(error, OperationalError | InterfaceError) and code != "SQLITE_ERROR"
         if error.connection_invalidated or operational or is_retryable(error):
-            raise SinkUnavailableError(f"{words}: send the same batch again") from error
-        raise SinkInternalError(f"{words}: please report it") from error
+            raise SinkUnavailableError(f"the database can't be used now ({what}); trying again is safe") from error
+        raise SinkInternalError(f"the database refused a statement of ours ({what}); please report it") from error
 
 
 def _checked(database_url: str) -> URL:
     try:
         url = make_url(database_url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise SinkUrlError("not a database URL (expected something like sqlite:///sink.sqlite)") from None
     backend = url.get_backend_name()
     if backend not in _DRIVERS:
         raise SinkUrlError(f"{backend!r} is not one of {', '.join(sorted(_DRIVERS))}")
-    module = _DRIVERS[backend]
-    if not module:
-        return url
-    if "+" in url.drivername and url.drivername != f"{backend}+{module}":
-        raise SinkUrlError(f"{url.drivername!r}: the driver of {backend} here is {module}")
-    try:
-        import_module(module)
-    except ImportError as error:
-        raise MissingDriverError(module, "postgresql" if backend == "postgresql" else "mysql") from error
-    return url.set(drivername=f"{backend}+{module}")
+    driver = _DRIVERS[backend]
+    if "+" in url.drivername and url.drivername != f"{backend}+{driver}":
+        raise SinkUrlError(f"{url.drivername!r}: the driver of {backend} here is {driver}")
+    if driver in _EXTRAS:
+        try:
+            import_module(driver)
+        except ImportError as error:
+            raise MissingDriverError(driver, _EXTRAS[driver]) from error
+    return url.set(drivername=f"{backend}+{driver}")
 
 
 def is_in_memory(url: URL) -> bool:

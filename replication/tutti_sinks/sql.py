@@ -131,9 +131,9 @@ class SqlSink:
         return self._children(parent, ENTITY_MESSAGE, after, limit, newest_first=newest_first)
 
     def changes(self, after_cursor: int = 0, *, limit: int = 500) -> Changes:
-        """Read what changed after a cursor in all workspaces, tombstones included. Skips nothing, also while others
-        write.
+        """Read what changed after a cursor in all workspaces, tombstones included.
 
+        Nothing is skipped, also while others write: everything up to the cursor that is returned has been seen.
         A deleted session comes as its tombstone and hides its children: a reader drops them with it.
         """
         return self._read(lambda connection: read_changes(connection, after_cursor, limit))

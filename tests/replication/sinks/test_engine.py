@@ -186,6 +186,8 @@ def test_errors_quote_neither_statements_nor_what_a_client_sent(database_url: st
     ("url", "words"),
     [
         ("nonsense", "not a database URL"),
+        ("mysql://host:port/x", "not a database URL"),
+        ("sqlite+aiosqlite:///x", "pysqlite"),
         ("oracle://scott:tiger@db/x", "oracle"),
         ("mysql+mysqldb://user:secret@db/x", "pymysql"),
         ("postgresql+psycopg2://user:secret@db/x", "psycopg"),
