@@ -3,14 +3,13 @@
 A trace has *lanes*: one for each thread (its notifications and server requests, in order), one for the start-up of its
 tool servers (another task of the server's sends it), one for what names no thread, and one for answers. How lanes
 interleave differs from run to run and is not in a trace. Ids become names by order of appearance, times and places
-become ``*``, adjacent deltas of an item become one. A declined item's end and its thread's status, which two tasks of
-the server send in either order, are put in one order.
+become ``*``, adjacent deltas of an item become one. The status that ends a wait for an answer comes from another task
+of the server, before or after what the answer leads to: it is put in one place.
 """
 
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -212,15 +211,23 @@ def _entries(messages: list[dict[str, Any]], names: _Names) -> list[dict[str, An
         entries.append(entry)
     if open_item is not None:
         open_item["params"]["delta"] = "(cut off)"
-    for left, right in pairwise(range(len(entries))):
-        if entries[left]["method"] == "thread/status/changed" and _is_declined(entries[right]):
-            entries[left], entries[right] = entries[right], entries[left]
-    return entries
+    return _settle_statuses(entries)
 
 
-def _is_declined(entry: dict[str, Any]) -> bool:
-    item = _object(entry["params"].get("item"))
-    return entry["method"] == "item/completed" and item.get("status") == "declined"
+def _settle_statuses(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Put the status that ends a wait right behind the answered request: another task of the server sends it."""
+    settled: list[dict[str, Any]] = []
+    resolved: int | None = None
+    for entry in entries:
+        position = len(settled)
+        if entry["method"] == "serverRequest/resolved":
+            resolved = position + 1
+        elif entry["method"] == "thread/status/changed":
+            if resolved is not None and entry["params"]["status"] == {"type": "active", "activeFlags": []}:
+                position = resolved
+            resolved = None
+        settled.insert(position, entry)
+    return settled
 
 
 def _object(value: Any) -> dict[str, Any]:

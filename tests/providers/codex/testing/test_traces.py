@@ -82,3 +82,20 @@ def test_every_recorded_session_is_read_and_says_how_it_ended(path: Path) -> Non
     assert transcript.version in ("0.163.0", "0.171.0")
     assert transcript.exit == (-9 if transcript.was_killed else 0)
     assert "never answered" not in trace_of(transcript.lines)["answers"]
+
+
+def test_when_a_thread_stops_waiting_may_be_told_before_or_after_what_the_answer_leads_to() -> None:
+    """Measured on 0.163 and 0.171: that status comes from another task; others keep their place."""
+
+    def status(kind: str) -> SessionLine:
+        word = {"type": kind, "activeFlags": []} if kind == "active" else {"type": kind}
+        return line("in", method="thread/status/changed", params={"threadId": THREAD, "status": word})
+
+    resolved = line("in", method="serverRequest/resolved", params={"threadId": THREAD, "requestId": 0})
+
+    early = trace_of([*STARTED, resolved, status("active"), completed(), status("idle")])
+    assert early == trace_of([*STARTED, resolved, completed(), status("active"), status("idle")])
+    assert early != trace_of([*STARTED, resolved, completed(), status("idle"), status("active")])
+    assert trace_of([*STARTED, resolved, status("idle"), completed()]) != trace_of(
+        [*STARTED, resolved, completed(), status("idle")]
+    )
