@@ -15,7 +15,7 @@ import trio
 from tutti_providers.codex._declines import REFUSED_CODE, refusal
 from tutti_providers.codex._launch import Handshake, handshake
 from tutti_providers.codex._router import Router, RouterStatistics
-from tutti_providers.codex._thread import CodexThread
+from tutti_providers.codex._thread import TURN_BEGIN_WAIT_S, CodexThread
 from tutti_providers.codex.errors import RequestRefusedError, UnansweredError
 from tutti_providers.codex.schema.notifications import Head
 from tutti_providers.codex.schema.requests import (
@@ -181,7 +181,7 @@ class Connection:
 
     def interrupt_later(self, thread: CodexThread, turn_id: TurnId) -> None:
         """Interrupt, in the background, a turn whose starter has gone."""
-        self._start(trio.Event(), self._interrupt, thread.thread_id, turn_id)
+        self._start(trio.Event(), self._interrupt, thread, turn_id)
 
     def _start(self, done: trio.Event, work: Any, *arguments: Any) -> None:
         if self.peer.closed is not None:
@@ -216,8 +216,12 @@ class Connection:
         params = UnsubscribeParams(thread_id=thread_id)
         await self.request(params, UnsubscribeResult, deadline_s=CLEANUP_DEADLINE_S, cleanup=True)
 
-    async def _interrupt(self, thread_id: str, turn_id: TurnId) -> None:
-        params = TurnInterruptParams(thread_id=thread_id, turn_id=turn_id)
+    async def _interrupt(self, thread: CodexThread, turn_id: TurnId) -> None:
+        with trio.move_on_after(TURN_BEGIN_WAIT_S):
+            await thread.turn_began.wait()
+        if thread.active_turn != turn_id:
+            return
+        params = TurnInterruptParams(thread_id=thread.thread_id, turn_id=turn_id)
         # A refusal says that the turn has ended by itself. No answer is what 0.163 gives to a surplus interrupt.
         with suppress(RequestRefusedError, UnansweredError, ProviderProtocolError, ProviderLostError):
             await self.request(params, Empty, deadline_s=CLEANUP_DEADLINE_S, cleanup=True)

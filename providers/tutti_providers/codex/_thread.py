@@ -36,10 +36,17 @@ from tutti_side.contract import TurnCompleted as TurnCompletedEvent
 from tutti_side.contract import TurnStarted as TurnStartedEvent
 from tutti_side.jsonrpc import Message
 
-__all__ = ["CodexThread"]
+__all__ = ["TURN_BEGIN_WAIT_S", "CodexThread"]
 
 HOT_METHOD = "item/agentMessage/delta"
 """Nearly all of a stream; `Head` holds the whole of it."""
+
+TURN_BEGIN_WAIT_S = 5.0
+"""How long an interrupt is held back until the server has said that the turn began.
+
+Seen on 0.163: sent right behind the answer to ``turn/start``, an interrupt is refused ("no active turn"), and the turn
+runs on. ``turn/started`` comes some 50 ms after that answer, also with a tool server that is slow to start.
+"""
 
 ENDED_TURNS_MAX = 64
 """Ended turns remembered: a turn can end before its start is answered."""
@@ -70,6 +77,7 @@ class CodexThread:
         self.starting = False
         self.start_settled = trio.Event()
         self.active_turn: TurnId | None = None
+        self.turn_began = trio.Event()
         self.turn_ended = trio.Event()
         self.has_turn = False
         self.first_item = trio.Event()
@@ -137,6 +145,7 @@ class CodexThread:
         self.starting = False
         self.start_settled.set()
         self.active_turn = None
+        self.turn_began.set()
         self.turn_ended.set()
         self.first_item.set()
         self._end("lost")
@@ -169,6 +178,7 @@ class CodexThread:
         self.has_turn = True
         if self.active_turn != turn_id:
             self.active_turn = turn_id
+            self.turn_began = trio.Event()
             self.turn_ended = trio.Event()
 
     def _end_turn(self, turn_id: TurnId) -> bool:
@@ -180,6 +190,7 @@ class CodexThread:
             del self._ended_turns[next(iter(self._ended_turns))]
         if self.active_turn == turn_id:
             self.active_turn = None
+            self.turn_began.set()
             self.turn_ended.set()
         return True
 
@@ -203,6 +214,7 @@ class CodexThread:
             if turn_id in self._ended_turns:
                 return None
             self._begin_turn(turn_id)
+            self.turn_began.set()
             return TurnStartedEvent(turn_id)
         if isinstance(notification, TurnCompleted):
             return self._end_event(notification.turn)

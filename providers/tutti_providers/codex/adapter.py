@@ -16,7 +16,7 @@ from tutti_providers.codex._connection import CLEANUP_DEADLINE_S, Connection, Co
 from tutti_providers.codex._creation import ThreadCreation
 from tutti_providers.codex._settings import CodexSettings, check_resumed, check_started, side_turn_params, turn_params
 from tutti_providers.codex._side_open import SideOpening
-from tutti_providers.codex._thread import CodexThread
+from tutti_providers.codex._thread import TURN_BEGIN_WAIT_S, CodexThread
 from tutti_providers.codex.errors import RequestRefusedError, UnansweredError
 from tutti_providers.codex.schema.items import Turn
 from tutti_providers.codex.schema.requests import (
@@ -334,6 +334,8 @@ class CodexAdapter:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_cancel_when, ended, nursery.cancel_scope)
+                with trio.move_on_after(TURN_BEGIN_WAIT_S):
+                    await thread.turn_began.wait()
                 params = TurnInterruptParams(thread_id=thread.thread_id, turn_id=turn_id)
                 try:
                     await live.connection.request(params, Empty, deadline_s=deadline_s, cleanup=True)
