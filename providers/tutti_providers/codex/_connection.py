@@ -96,6 +96,7 @@ class Connection:
         self._leases: set[ScopeRef] = set()
         self._releasing = 0
         self._unreleased = 0
+        self._is_closing = False
         router.on_lost = self.ended.set
 
     def __repr__(self) -> str:
@@ -183,8 +184,12 @@ class Connection:
         """Interrupt, in the background, a turn whose starter has gone."""
         self._start(trio.Event(), self._interrupt, thread, turn_id)
 
+    def close(self) -> None:
+        """Begin nothing more in the background: the connection's block has ended, and its process ends now."""
+        self._is_closing = True
+
     def _start(self, done: trio.Event, work: Any, *arguments: Any) -> None:
-        if self.peer.closed is not None:
+        if self.peer.closed is not None or self._is_closing:
             done.set()  # it ends with the process
             return
         self._releasing += 1
@@ -263,4 +268,8 @@ async def open_connection(
         peers.append(peer)
         shaken = await handshake(peer, client_name=CLIENT_NAME, client_version=CLIENT_VERSION)
         async with open_service_nursery() as nursery:
-            yield Connection(peer, router, shaken, nursery)
+            connection = Connection(peer, router, shaken, nursery)
+            try:
+                yield connection
+            finally:
+                connection.close()
