@@ -41,12 +41,14 @@ async def open_service_nursery() -> AsyncIterator[trio.Nursery]:
     except BaseExceptionGroup as group:
         if block_error is None:
             raise
-        kept = _without_cancellation(block_error) if task_failed else block_error
-        if kept is None:
-            raise
-        raise BaseExceptionGroup(
-            "the block failed, and so did a task that serves it", [kept, *group.exceptions]
-        ) from None
+        # Nothing but `Cancelled` is a cancel from outside that reached our tasks too: none of them failed.
+        if group.split(trio.Cancelled)[1] is not None:
+            kept = _without_cancellation(block_error) if task_failed else block_error
+            if kept is None:
+                raise
+            raise BaseExceptionGroup(
+                "the block failed, and so did a task that serves it", [kept, *group.exceptions]
+            ) from None
     if block_error is not None:
         try:
             raise block_error

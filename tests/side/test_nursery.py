@@ -72,6 +72,18 @@ async def test_a_cancel_from_outside_passes_through() -> None:
     assert ended == [True]
 
 
+async def test_the_blocks_exception_leaves_as_itself_out_of_a_cancelled_scope() -> None:
+    """Architecture, Ends: a cancel from outside that reaches our tasks is no failure of theirs."""
+    with pytest.raises(Oops) as caught, trio.CancelScope() as scope:
+        async with open_service_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            await trio.testing.wait_all_tasks_blocked()
+            scope.cancel()
+            raise Oops
+    assert caught.value.__cause__ is None
+    assert not scope.cancelled_caught
+
+
 async def test_tasks_are_cancelled_when_the_block_ends() -> None:
     """Our choice: they serve the block."""
     with trio.fail_after(5):
