@@ -17,7 +17,7 @@ STREAMING = Answer.of(Say(tokens=("one ",)), Pause(gate="parent"), Say(tokens=("
 
 @pytest.mark.parametrize("how", ["cancel", "close"])
 async def test_a_turn_is_interrupted_even_in_the_moment_in_which_it_was_accepted(lab: Lab, how: str) -> None:
-    """F34, F33, T21: the real server refuses an interrupt until it has said that the turn began, and the turn runs on."""
+    """F34, F33, T21: until the server has said that the turn began it refuses an interrupt, and the turn runs on."""
     script = ModelScript(answers=(STREAMING,))
     async with lab.bench(script) as bench, bench.host() as host:
         session = await host.start_session(cwd=bench.workspace)
