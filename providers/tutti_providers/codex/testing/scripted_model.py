@@ -6,7 +6,7 @@ pauses at a named gate, the test waits until it got there, does its part, and op
 
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 import msgspec
 import trio
@@ -134,8 +134,9 @@ class ScriptedModel:
             self._refused += 1
             raise
         yield b"text/event-stream"
-        async for chunk in self._play(reply, ResponseStream(request.number, request.model)):
-            yield chunk
+        async with aclosing(self._play(reply, ResponseStream(request.number, request.model))) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     def _record(self, path: str, headers: dict[str, str], body: bytes) -> ModelRequest:
         try:

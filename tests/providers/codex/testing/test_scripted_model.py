@@ -1,5 +1,6 @@
 """The scripted model as its HTTP client sees it; what the real binary makes of it is in `test_real_codex`."""
 
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -306,3 +307,15 @@ async def test_what_the_block_raises_leaves_as_itself() -> None:
     with pytest.raises(ValueError, match="mine"), trio.fail_after(20):
         async with open_scripted_model(SCRIPT):
             raise ValueError("mine")
+
+
+async def test_a_client_that_leaves_while_it_is_written_to_is_forgotten_too(model: ScriptedModel) -> None:
+    """A fixed bug: the stream's inner generator was left to the garbage collector, which warns."""
+    model.script = ModelScript(answers=(Answer.of(Say(tokens=("x" * 20_000_000, "y"))),))
+    async with await trio.open_tcp_stream("127.0.0.1", model.port) as stream:
+        await Client(stream).send(question("huge"))
+        await stream.receive_some(1)
+        await trio.testing.wait_all_tasks_blocked()
+    while model.statistics().abandoned == 0:
+        await trio.testing.wait_all_tasks_blocked()
+    gc.collect()
