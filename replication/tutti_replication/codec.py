@@ -9,6 +9,7 @@ Source: wire page, ChangeBatch, Rules over all, Answers ("At most 8 MiB encoded"
 
 import re
 from collections.abc import Iterable
+from itertools import filterfalse
 from typing import Final, NoReturn
 
 import msgspec
@@ -35,8 +36,10 @@ _BATCH_DECODER: Final = msgspec.json.Decoder(DecodedBatch)
 _MUTATION_DECODER: Final = msgspec.json.Decoder(WireMutation)
 _HEADER_DECODER: Final = msgspec.json.Decoder(dict[str, Raw] | None)
 _LIST_DECODER: Final = msgspec.json.Decoder(list[Raw] | None)
-_escaped_nul: Final = re.compile(rb"\\u0000").search
+_ESCAPED_NUL: Final = b"\\u0000"
 """Only an escape can put U+0000 into a string; a scan of the whole batch is cheaper than a look at every id."""
+_PIECES_MAX: Final = 8192
+"""Into so many pieces a batch is cut to check its UTF-8: several for each mutation, few enough to bound memory."""
 _byte_offset: Final = re.compile(r"\(byte (\d+)\)").search
 
 
@@ -112,7 +115,7 @@ def decode_batch(data: bytes, *, epoch: int = PROJECTION_EPOCH) -> ChangeBatch:
     if batch is None:
         return _take_apart(data, epoch)
     check_epoch(batch.projection_epoch, epoch)
-    if _escaped_nul(data) is not None:
+    if data.rfind(_ESCAPED_NUL) >= 0:  # four times as fast as find, on what is hardly ever there
         return ChangeBatch(
             schema_version=batch.schema_version, projection_epoch=batch.projection_epoch, mutations=batch.mutations
         )
@@ -123,11 +126,20 @@ def _decode_typed(data: bytes) -> DecodedBatch | None:
     """Return the batch, or None when something is wrong with it. What is raised here can quote values: it ends here."""
     try:
         batch = _BATCH_DECODER.decode(data)
-        if not data.isascii():
-            data.decode()
+        _check_utf8(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return batch
+
+
+def _check_utf8(data: bytes) -> None:
+    """Raise UnicodeDecodeError unless all of it is UTF-8; the C decoder skips what it keeps raw or doesn't know.
+
+    Cut at an ASCII character the pieces are UTF-8 exactly when the whole is. Most are ASCII, which is known in no time;
+    decoding the whole costs twice as much as soon as it holds one wide character.
+    """
+    for piece in filterfalse(bytes.isascii, data.split(b"{", _PIECES_MAX)):
+        piece.decode()
 
 
 def _take_apart(data: bytes, epoch: int) -> ChangeBatch:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from tutti_replication import ApplyResponse, admit_batch, decode_batch, encode_batch, encode_mutation, join_batch
 from tutti_replication.epoch import EpochMismatchBody
 from tutti_replication.rejection import PermanentRejectionBody

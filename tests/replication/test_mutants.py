@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
 import tutti_replication
 
 PACKAGE = Path(tutti_replication.__file__).parent
