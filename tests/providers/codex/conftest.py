@@ -46,7 +46,7 @@ class Wire:
     async def receive_some(self, max_bytes: int) -> bytes:
         while True:
             data = await self.transport.receive_some(max_bytes)
-            if self.forks_answered_late and data:
+            if data and (self.forks_answered_late or self._rest["late"]):
                 data = self._reorder(data)
                 if not data:
                     continue
@@ -69,7 +69,7 @@ class Wire:
         for line in lines:
             frame: Frame = json.loads(line)
             thread = (frame.get("result") or {}).get("thread") or {}
-            if thread.get("forkedFromId"):
+            if thread.get("forkedFromId") and self.forks_answered_late:
                 self._late[thread["id"]] = line
                 continue
             passed.append(line)

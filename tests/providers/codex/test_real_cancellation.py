@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+import trio.testing
 
 from tutti_providers.codex.testing import Answer, ModelScript, Pause, Say
 from tutti_side import SideHandle

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from tutti_providers.codex.testing import Answer, ModelScript, Pause, Reply, Say, ToolServer, run_command
 from tutti_side import SessionExpiredError, SideExpiredError
