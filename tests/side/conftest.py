@@ -14,6 +14,7 @@ from tutti_side.contract import (
     ExecTurn,
     Liveness,
     OpenSide,
+    ProviderPorts,
     ResumeSession,
     ScopeRef,
     SessionBinding,
@@ -67,6 +68,7 @@ class HeldAdapter:
         self.opening = Hold()
         self.closing = Hold()
         self.releasing = Hold()
+        self.offers_history = False
         self.promised = ALL
         self.seen = ALL
         self.child_id: str | None = None
@@ -106,10 +108,10 @@ class HeldAdapter:
     def liveness(self, ref: ScopeRef) -> Liveness:
         return "live" if ref in self.sinks else "unknown"
 
-    async def side_capabilities(
-        self, source: CanonicalRef, history: SourceMetadata | None = None
-    ) -> SideCapabilities:
+    async def side_capabilities(self, source: CanonicalRef, history: SourceMetadata | None = None) -> SideCapabilities:
         await trio.lowlevel.checkpoint()
+        if history is not None and not self.offers_history:
+            return SideCapabilities.unsupported("the source is not live")
         return self.promised
 
     async def open_side(self, request: OpenSide, sink: EventSink) -> SideBinding:
@@ -130,6 +132,9 @@ class HeldAdapter:
         await self.releasing.pass_through()
 
 
+NO_PORTS = ProviderPorts()
+
+
 class HeldProvider:
     """The provider of that adapter."""
 
@@ -139,7 +144,7 @@ class HeldProvider:
         self.adapter = HeldAdapter()
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[HeldAdapter]:
+    async def open(self, ports: ProviderPorts = NO_PORTS) -> AsyncIterator[HeldAdapter]:
         yield self.adapter
 
     async def diagnose(self) -> Diagnosis:

@@ -127,9 +127,7 @@ async def _run(as_json: bool, codex_bin: Path | None) -> int:
     return 0 if all(check.held for check in checks) else 1
 
 
-async def _show(
-    shown: Shown, plan: Plan, place: Any, make_provider: Callable[..., Any], binary: Path
-) -> list[Check]:
+async def _show(shown: Shown, plan: Plan, place: Any, make_provider: Callable[..., Any], binary: Path) -> list[Check]:
     """Play the demo and return what was asserted."""
     marker = new_id()
     provider = make_provider(binary=binary, environ=place.env, extra_environ={MARKER: marker})
@@ -170,7 +168,7 @@ async def _ask_a_side(shown: Shown, plan: Plan, session: SessionHandle) -> bool:
     """Open, ask, close; True when the turn ran all the while."""
     was_running = session.active_turn is not None
     async with trio.open_nursery() as nursery, session.side(subscribe=True) as side:
-        nursery.start_soon(_follow, shown, "side", side.events())
+        nursery.start_soon(_follow, shown, "side", side.events())  # noqa: ASYNC111 - it ends with the Side's last event
         shown.note(f"a Side is open; asking it: {plan.side_question!r}")
         await _answer(shown, plan, side)
     shown.note("the Side is closed")

@@ -74,6 +74,7 @@ from tutti_side.contract.interactive import (
     InvalidAnswerError,
 )
 from tutti_side.contract.metadata import HOST_CONTEXT_BYTES_MAX, SourceMetadata, SourceMetadataPort
+from tutti_side.contract.ports import NO_METRICS, CleanupOwner, CleanupPort, Metrics, NoMetrics, ProviderPorts
 from tutti_side.contract.side import SIDE_INSTRUCTIONS, OpenSide, SideBinding, SideConversationAdapter
 
 __all__ = [
@@ -81,11 +82,14 @@ __all__ = [
     "CONTENT_BYTES_MAX",
     "HOST_CONTEXT_BYTES_MAX",
     "ID_BYTES_MAX",
+    "NO_METRICS",
     "SIDE_INSTRUCTIONS",
     "Adapter",
     "Audit",
     "AvailableCommand",
     "CanonicalRef",
+    "CleanupOwner",
+    "CleanupPort",
     "CommandSnapshot",
     "ConfigOption",
     "ConfigOptions",
@@ -112,9 +116,12 @@ __all__ = [
     "Liveness",
     "MessageDelta",
     "MessageUpdated",
+    "Metrics",
+    "NoMetrics",
     "OpenSide",
     "Provider",
     "ProviderLostError",
+    "ProviderPorts",
     "ProviderProtocolError",
     "RequestId",
     "ResumeSession",

@@ -11,6 +11,7 @@ from tutti_side.contract.diagnosis import Diagnosis
 from tutti_side.contract.events import EndReason, Event
 from tutti_side.contract.ids import CanonicalRef, ScopeRef, TurnId
 from tutti_side.contract.metadata import SourceMetadata
+from tutti_side.contract.ports import ProviderPorts
 
 __all__ = [
     "Adapter",
@@ -153,7 +154,7 @@ class Provider(Protocol):
         """Short and unique within a host."""
         ...
 
-    def open(self) -> AbstractAsyncContextManager[Adapter]:
+    def open(self, ports: ProviderPorts = ...) -> AbstractAsyncContextManager[Adapter]:
         """Open the provider: its nursery lives as long as the block, and ends after the controller's."""
         ...
 

@@ -4,7 +4,16 @@
 the caller's choice.
 """
 
-from tutti_side.host.agent_host import AgentHost, HostIdentity, open_host
+from tutti_side.host.agent_host import AgentHost, HostIdentity, HostStatistics, open_host
 from tutti_side.host.errors import ProviderChoiceError
+from tutti_side.host.metadata_file import JsonFileMetadata, MetadataFileError
 
-__all__ = ["AgentHost", "HostIdentity", "ProviderChoiceError", "open_host"]
+__all__ = [
+    "AgentHost",
+    "HostIdentity",
+    "HostStatistics",
+    "JsonFileMetadata",
+    "MetadataFileError",
+    "ProviderChoiceError",
+    "open_host",
+]

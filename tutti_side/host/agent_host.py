@@ -3,16 +3,53 @@
 import getpass
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Protocol, runtime_checkable
 
 import msgspec
+import trio
 
-from tutti_side.contract import CanonicalRef, Provider, SessionId, WorkspaceId, check_id, new_id
+from tutti_side.contract import (
+    NO_METRICS,
+    SIDE_INSTRUCTIONS,
+    Adapter,
+    CanonicalRef,
+    Content,
+    InteractionAnswer,
+    InteractionId,
+    Metrics,
+    Provider,
+    ProviderPorts,
+    RequestId,
+    SessionId,
+    SideCapabilities,
+    SideId,
+    SideRef,
+    SourceMetadataPort,
+    TurnNotActiveError,
+    WorkspaceId,
+    check_id,
+    new_id,
+)
 from tutti_side.host.errors import ProviderChoiceError
-from tutti_side.runtime import ControllerStatistics, RuntimeController, SessionHandle, open_controller
+from tutti_side.runtime import (
+    ActivityReporter,
+    CleanupRow,
+    ControllerStatistics,
+    DurableGate,
+    MemoryMetadata,
+    RuntimeController,
+    SessionHandle,
+    SideHandle,
+    Subscription,
+    Sweeper,
+    TurnHandle,
+    open_controller,
+    open_sweeper,
+)
 
-__all__ = ["AgentHost", "HostIdentity", "open_host"]
+__all__ = ["AgentHost", "HostIdentity", "HostStatistics", "open_host"]
 
 
 class HostIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,13 +69,38 @@ class HostIdentity(msgspec.Struct, frozen=True, kw_only=True):
         return cls(workspace=WorkspaceId("local"), device=socket.gethostname() or "local", user=user)
 
 
-class AgentHost:
-    """Starts canonical sessions at its providers; made by `open_host`."""
+class HostStatistics(ControllerStatistics, frozen=True, kw_only=True):
+    """What lives in a host now, and what it counted: its controller's statistics, and its own."""
 
-    def __init__(self, identity: HostIdentity, providers: tuple[str, ...], controller: RuntimeController) -> None:
+    cleanup: tuple[CleanupRow, ...]
+    """What would not close and is being retried."""
+    forced_cleanups: int
+    refused_durable_writes: int
+    providers: Mapping[str, object]
+    """Each provider's own statistics, where it has any."""
+
+
+class AgentHost:
+    """Starts canonical sessions, and opens, sends, cancels, answers and closes Sides; made by `open_host`.
+
+    Sessions and Sides can be used through the handles that this returns, or by id through the ``*_side`` operations,
+    as a service does. Each of those checks scope, source and request again.
+    """
+
+    def __init__(
+        self,
+        identity: HostIdentity,
+        adapters: Mapping[str, Adapter],
+        controller: RuntimeController,
+        durable: DurableGate,
+        sweeper: Sweeper,
+    ) -> None:
         self.identity = identity
-        self.providers = providers
+        self.providers = tuple(adapters)
         self.controller = controller
+        self._adapters = adapters
+        self._durable = durable
+        self._sweeper = sweeper
 
     async def start_session(
         self,
@@ -47,6 +109,7 @@ class AgentHost:
         provider: str | None = None,
         session_id: str | None = None,
         settings: object = None,
+        host_context: str | None = None,
     ) -> SessionHandle:
         """Start a canonical session.
 
@@ -55,10 +118,11 @@ class AgentHost:
           provider: its name; may be left out when the host has one provider.
           session_id: its id; fresh by default.
           settings: the provider's own settings struct, for example `tutti_providers.codex.CodexSettings`.
+          host_context: what the host has to tell the agent; see `SessionHandle.set_host_context`.
 
         Raises:
           ProviderChoiceError: no such provider, or several and none named.
-          InvalidIdError: the id.
+          InvalidIdError, InvalidContentError: the id, the host context.
           SessionExpiredError: the id was used before.
           TuttiSideError: the provider's own; nothing is left of the session.
 
@@ -70,22 +134,166 @@ class AgentHost:
             provider = self.providers[0]
         elif provider not in self.providers:
             raise ProviderChoiceError(f"there is no provider {provider!r}", self.providers)
-        session = SessionId(check_id("session id", new_id() if session_id is None else session_id))
-        ref = CanonicalRef(self.identity.workspace, session)
-        return await self.controller.start_session(ref, provider, os.path.abspath(cwd), settings)  # noqa: ASYNC240 - no disk is touched
+        ref = self._session_ref(new_id() if session_id is None else session_id)
+        path = os.path.abspath(cwd)  # noqa: ASYNC240 - no disk is touched
+        return await self.controller.start_session(ref, provider, path, settings, host_context)
 
-    def statistics(self) -> ControllerStatistics:
+    async def resume_session(self, session_id: str, *, settings: object = None) -> SessionHandle:
+        """Load a canonical session that its provider has persisted; see `RuntimeController.resume_session`.
+
+        Cancellation: rolled back.
+        """
+        return await self.controller.resume_session(self._session_ref(session_id), settings)
+
+    async def delete_session(self, session_id: str) -> None:
+        """Close a session for good; its Sides close with it, reason ``source_deleted``. Idempotent.
+
+        Cancellation: the closes go on.
+        """
+        await self.controller.delete_session(self._session_ref(session_id))
+
+    # Sides by id
+
+    async def resolve_side(self, source_id: str) -> SideCapabilities:
+        """Say whether a Side of this session, live or kept, can be opened, and what is missing if not.
+
+        Raises:
+          InvalidIdError: the id.
+
+        Cancellation: harmless.
+        """
+        return await self.controller.side_capabilities(self._session_ref(source_id))
+
+    async def open_side(
+        self,
+        source_id: str,
+        side_id: str,
+        request_id: str,
+        *,
+        instructions: str = SIDE_INSTRUCTIONS,
+        subscribe: bool = False,
+    ) -> SideHandle:
+        """Open a Side, join its open, or return it; see `RuntimeController.open_side` for errors and cancellation."""
+        return await self.controller.open_side(
+            self._side_ref(side_id),
+            self._session_ref(source_id),
+            RequestId(check_id("request id", request_id)),
+            instructions=instructions,
+            subscribe=subscribe,
+        )
+
+    async def send_side(
+        self,
+        source_id: str,
+        side_id: str,
+        request_id: str,
+        content: str | Sequence[Content],
+        *,
+        client_submit_id: str | None = None,
+    ) -> TurnHandle:
+        """Start a turn of an open Side; see `SideHandle.send` for errors and cancellation.
+
+        Raises:
+          SideNotFoundError: there is no such Side.
+          SideConflictError: it belongs to another source or request.
+        """
+        side = self._find(source_id, side_id, request_id)
+        return await side.send(content, client_submit_id=client_submit_id)
+
+    async def cancel_side(self, source_id: str, side_id: str, request_id: str, turn_id: str) -> None:
+        """Interrupt exactly this turn of a Side, or nothing.
+
+        Raises:
+          TurnNotActiveError: another turn, or none, is active.
+          SideNotFoundError, SideConflictError, SideExpiredError: as for `send_side`.
+
+        Cancellation: may have been sent.
+        """
+        side = self._find(source_id, side_id, request_id)
+        check_id("turn id", turn_id)
+        turn = side.active_turn
+        if turn is None or turn.id != turn_id:
+            await trio.lowlevel.checkpoint()
+            raise TurnNotActiveError(turn_id)
+        await turn.cancel()
+
+    async def respond_side(
+        self, source_id: str, side_id: str, request_id: str, interaction_id: str, answer: InteractionAnswer
+    ) -> None:
+        """Answer what a Side's provider asks, once; see `SideHandle.respond` for errors.
+
+        Cancellation: before the answer, or not at all: the answer itself is one step.
+        """
+        await trio.lowlevel.checkpoint()
+        side = self._find(source_id, side_id, request_id)
+        side.respond(InteractionId(check_id("interaction id", interaction_id)), answer)
+
+    async def close_side(self, source_id: str, side_id: str, request_id: str) -> None:
+        """Close a Side, in whatever state it is; one that is over or unknown is closed already. Idempotent.
+
+        Raises:
+          SideConflictError: it belongs to another source or request.
+
+        Cancellation: the close goes on in the Side's own task.
+        """
+        ref, source = self._side_ref(side_id), self._session_ref(source_id)
+        request = RequestId(check_id("request id", request_id))
+        self.controller.require_same(ref, source, request)
+        await self.controller.close_side(ref)
+
+    def side_events(self, source_id: str, side_id: str, request_id: str) -> Subscription:
+        """Return a subscription to an open Side's events from now on; otherwise as `send_side`."""
+        return self._find(source_id, side_id, request_id).events()
+
+    def statistics(self) -> HostStatistics:
         """Return what lives in this host, and what it counted."""
-        return self.controller.statistics()
+        return HostStatistics(
+            **msgspec.structs.asdict(self.controller.statistics()),
+            cleanup=self._sweeper.rows(),
+            forced_cleanups=self._sweeper.forced,
+            refused_durable_writes=self._durable.refused,
+            providers={
+                name: adapter.statistics() for name, adapter in self._adapters.items() if isinstance(adapter, _Counted)
+            },
+        )
+
+    def _session_ref(self, session_id: str) -> CanonicalRef:
+        return CanonicalRef(self.identity.workspace, SessionId(check_id("session id", session_id)))
+
+    def _side_ref(self, side_id: str) -> SideRef:
+        return SideRef(self.identity.workspace, SideId(check_id("side id", side_id)))
+
+    def _find(self, source_id: str, side_id: str, request_id: str) -> SideHandle:
+        ref, source = self._side_ref(side_id), self._session_ref(source_id)
+        self.controller.require_same(ref, source, RequestId(check_id("request id", request_id)))
+        return self.controller.find_side(ref)
+
+
+@runtime_checkable
+class _Counted(Protocol):
+    """An adapter with statistics of its own."""
+
+    def statistics(self) -> object:
+        """Return them."""
+        ...
 
 
 @asynccontextmanager
-async def open_host(*providers: Provider, identity: HostIdentity | None = None) -> AsyncIterator[AgentHost]:
+async def open_host(
+    *providers: Provider,
+    identity: HostIdentity | None = None,
+    metadata: SourceMetadataPort | None = None,
+    reporter: ActivityReporter | None = None,
+    metrics: Metrics = NO_METRICS,
+) -> AsyncIterator[AgentHost]:
     """Open a host over providers; at the end of the block everything in it is closed, Sides first.
 
     Args:
       providers: for example ``codex()``; each name once.
       identity: who works where; `HostIdentity.local` by default.
+      metadata: where sessions' metadata are kept, for example `JsonFileMetadata`; in memory by default.
+      reporter: takes canonical activity; none by default.
+      metrics: takes counts and durations; none by default.
 
     Raises:
       ProviderChoiceError: a name twice, or no provider.
@@ -102,7 +310,10 @@ async def open_host(*providers: Provider, identity: HostIdentity | None = None) 
     names = tuple(provider.name for provider in providers)
     if not names or len(set(names)) != len(names):
         raise ProviderChoiceError("open_host takes at least one provider, each name once", names)
+    durable = DurableGate(reporter, metadata or MemoryMetadata(), metrics)
     async with AsyncExitStack() as stack:
-        adapters = {provider.name: await stack.enter_async_context(provider.open()) for provider in providers}
-        controller = await stack.enter_async_context(open_controller(adapters))
-        yield AgentHost(identity, names, controller)
+        sweeper = await stack.enter_async_context(open_sweeper(metrics))
+        ports = ProviderPorts(metrics=metrics, cleanup=sweeper)
+        adapters = {provider.name: await stack.enter_async_context(provider.open(ports)) for provider in providers}
+        controller = await stack.enter_async_context(open_controller(adapters, durable=durable, metrics=metrics))
+        yield AgentHost(identity, adapters, controller, durable, sweeper)

@@ -21,10 +21,17 @@ class EventScope:
     Args:
       ends_when_all_lag: a Side ends (reason ``overflow``) when every attached subscriber is over its bound; a canonical
         session only cuts those subscribers off.
+      tap: gets every batch besides; for what makes a canonical session durable. A Side has none.
       on_end: called once, when the scope ends for a reason that nobody asked for.
     """
 
-    def __init__(self, *, ends_when_all_lag: bool, on_end: Callable[[EndReason], None]) -> None:
+    def __init__(
+        self,
+        *,
+        ends_when_all_lag: bool,
+        on_end: Callable[[EndReason], None],
+        tap: Callable[[EventBatch], None] | None = None,
+    ) -> None:
         self.turns = TurnTable()
         self.interactions = InteractionTable()
         self.hub = EventHub()
@@ -34,6 +41,7 @@ class EventScope:
         self._next_sequence = 1
         self._ends_when_all_lag = ends_when_all_lag
         self._on_end = on_end
+        self._tap = tap
 
     @property
     def is_committed(self) -> bool:
@@ -83,7 +91,10 @@ class EventScope:
         self.interactions.apply(events)
         first = self._next_sequence
         self._next_sequence = first + len(events)
-        over = self.hub.publish(EventBatch(first, events), size_bytes)
+        batch = EventBatch(first, events)
+        if self._tap is not None:
+            self._tap(batch)
+        over = self.hub.publish(batch, size_bytes)
         if not over:
             return
         last = self._next_sequence - 1
@@ -105,6 +116,8 @@ class EventScope:
         batch = EventBatch(self._next_sequence, (terminal,))
         if was_committed:
             self._next_sequence += 1
+            if self._tap is not None:
+                self._tap(batch)
         self.hub.finish(batch, missed)
         self.turns.lose()
         self.interactions.lose()

@@ -7,6 +7,7 @@ joined wait for `settled`; a closer waits for `gone`.
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
 from tutti_side.contract import (
@@ -22,7 +23,13 @@ from tutti_side.contract import (
 from tutti_side.errors import TuttiSideError
 from tutti_side.runtime._scope import EventScope
 from tutti_side.runtime._side_state import SideLifecycle
-from tutti_side.runtime.errors import OpenFailedError, SideError, SideExpiredError, SideUnsupportedError
+from tutti_side.runtime.errors import (
+    OpenFailedError,
+    SessionUnknownError,
+    SideError,
+    SideExpiredError,
+    SideUnsupportedError,
+)
 from tutti_side.runtime.event_hub import Subscription
 
 if TYPE_CHECKING:
@@ -41,13 +48,11 @@ RELEASE_BOUND_S = 30.0
 class SideScope:
     """A Side from its reservation on; made by the controller only."""
 
-    def __init__(
-        self, controller: "RuntimeController", adapter: Adapter, request: OpenSide, request_id: RequestId
-    ) -> None:
+    def __init__(self, controller: "RuntimeController", request: OpenSide, request_id: RequestId) -> None:
         self.ref: SideRef = request.side
         self.source: CanonicalRef = request.source
         self.request_id = request_id
-        self.adapter = adapter
+        self.source_provider_session_id = ""
         self.events = EventScope(ends_when_all_lag=True, on_end=self._on_end)
         self.lifecycle = SideLifecycle()
         self.settled = trio.Event()
@@ -55,6 +60,7 @@ class SideScope:
         self.openers = 0
         self.error: SideError | None = None
         self.binding: SideBinding | None = None
+        self._adapter: Adapter | None = None
         self._controller = controller
         self._request = request
         self._subscriptions: list[Subscription] = []
@@ -65,6 +71,12 @@ class SideScope:
 
     def __repr__(self) -> str:
         return f"<SideScope {self.ref.side} {self.lifecycle.state}>"
+
+    @property
+    def adapter(self) -> Adapter:
+        """Its source's adapter; known once the source was found."""
+        assert self._adapter is not None
+        return self._adapter
 
     # What others may do to it; all synchronous and idempotent.
 
@@ -118,9 +130,9 @@ class SideScope:
             async with self._controller.locks.hold(self.source, self.ref):
                 if self._stop.is_set():
                     return
-                self._controller.require_open_source(self.ref, self.source)
                 self.lifecycle.step("start")
-                binding = await self._open_at_provider()
+                request = await self._find_source()
+                binding = await self._open_at_provider(request)
                 self._commit(binding)
         except SideError as error:
             self.error = error
@@ -130,16 +142,39 @@ class SideScope:
             self.error = OpenFailedError(self.ref.side, "provider", problem)
             self.error.__cause__ = error
 
-    async def _open_at_provider(self) -> SideBinding:
+    async def _find_source(self) -> OpenSide:
+        """Find the source, live or kept, and compose what the Side is told: host context, then its instructions."""
+        controller = self._controller
+        try:
+            self._adapter, history = await controller.find_source(self.source)
+        except SessionUnknownError as error:
+            raise OpenFailedError(self.ref.side, "source", str(error)) from error
+        live = controller.live_source(self.source)
+        if history is not None:
+            self.source_provider_session_id = history.provider_session_id
+            context = history.host_context
+        elif live is not None:
+            self.source_provider_session_id = live.provider_session_id
+            context = live.host_context
+            busy = live.events.turns.is_busy
+            controller.metrics.count("side_opens_by_source", source="active" if busy else "idle")
+        else:
+            raise OpenFailedError(self.ref.side, "source", f"session {self.source.session} has just ended")
+        instructions = self._request.instructions
+        if context:
+            instructions = f"{context}\n\n{instructions}"
+        return msgspec.structs.replace(self._request, instructions=instructions, history=history)
+
+    async def _open_at_provider(self, request: OpenSide) -> SideBinding:
         adapter = self.adapter
         side = self.ref.side
         if not isinstance(adapter, SideConversationAdapter):
             raise SideUnsupportedError(side, f"provider {adapter.name} offers no Sides")
-        promised = await adapter.side_capabilities(self.source)
+        promised = await adapter.side_capabilities(self.source, request.history)
         if not promised:
             missing = ", ".join(promised.missing())
             raise SideUnsupportedError(side, f"{promised.reason or 'not attested'} (missing: {missing})")
-        self.binding = binding = await adapter.open_side(self._request, self.events)
+        self.binding = binding = await adapter.open_side(request, self.events)
         seen = binding.capabilities
         if not seen:
             raise OpenFailedError(side, "result", f"the provider's result lacks {', '.join(seen.missing())}")
@@ -153,6 +188,7 @@ class SideScope:
         if self.events.ended is not None:
             raise OpenFailedError(self.ref.side, "provider", f"it ended while it was opening ({self.events.ended})")
         self.lifecycle.step("commit")
+        self._controller.metrics.count("side_events", self.events.buffered_events, fate="buffered")
         self.events.commit(binding.provider_session_id, self._subscriptions)
         self.settled.set()
 
@@ -169,10 +205,11 @@ class SideScope:
                 self.expired() if self._stop.is_set() else OpenFailedError(self.ref.side, "source", "cancelled")
             )
         self.settled.set()
+        adapter: object = self._adapter
         if self.binding is not None:
             await self._close_at_provider()
-        elif isinstance(self.adapter, SideConversationAdapter):
-            await self.adapter.wait_side_released(self.ref)
+        elif isinstance(adapter, SideConversationAdapter):
+            await adapter.wait_side_released(self.ref)
 
     async def _close_at_provider(self) -> None:
         try:

@@ -4,7 +4,7 @@ Everything that decides is synchronous and happens between two awaits; waiting h
 `_side_scope`) or in the caller. Locks are always taken in one order (see `_lifecycle_locks`).
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Literal
 
@@ -12,18 +12,26 @@ import msgspec
 import trio
 
 from tutti_side.contract import (
+    HOST_CONTEXT_BYTES_MAX,
+    NO_METRICS,
     SIDE_INSTRUCTIONS,
     Adapter,
     CanonicalRef,
     EndReason,
+    EventBatch,
+    InvalidContentError,
+    Metrics,
     OpenSide,
     RequestId,
+    ResumeSession,
     ScopeRef,
     SideBinding,
     SideCapabilities,
     SideConversationAdapter,
     SideRef,
+    SourceMetadata,
     StartSession,
+    TurnId,
     check_id,
 )
 from tutti_side.errors import TuttiSideError
@@ -32,13 +40,15 @@ from tutti_side.runtime._lifecycle_locks import LifecycleLocks
 from tutti_side.runtime._scope import EventScope
 from tutti_side.runtime._side_scope import SideScope
 from tutti_side.runtime.errors import (
-    OpenFailedError,
     SessionExpiredError,
+    SessionUnknownError,
     SideConflictError,
     SideExpiredError,
     SideInProgressError,
+    SideNotFoundError,
 )
 from tutti_side.runtime.handles import SessionHandle, SideHandle
+from tutti_side.runtime.ports import DurableGate, MemoryMetadata
 
 __all__ = ["HOST_STOP_S", "ControllerStatistics", "RuntimeController", "open_controller"]
 
@@ -50,6 +60,9 @@ SNAPSHOT_WAIT_S = 20.0
 
 ABORT_WAIT_S = 5.0
 """An opener that is cancelled waits so long for its rollback."""
+
+SUBMITS_REMEMBERED_MAX = 65_536
+"""Canonical submits whose `client_submit_id` a Side may not use."""
 
 ENDED_REMEMBERED_MAX = 65_536
 """Closed and expired ids that are refused for ever; older ones are forgotten, and would be taken for new."""
@@ -71,13 +84,32 @@ class ControllerStatistics(msgspec.Struct, frozen=True, kw_only=True):
 class SessionScope:
     """One live canonical session."""
 
-    def __init__(self, ref: CanonicalRef, adapter: Adapter, on_lost: Callable[["SessionScope"], None]) -> None:
+    def __init__(
+        self,
+        ref: CanonicalRef,
+        adapter: Adapter,
+        on_lost: Callable[["SessionScope"], None],
+        report: Callable[[CanonicalRef, EventBatch], None],
+    ) -> None:
         self.ref = ref
         self.adapter = adapter
-        self.events = EventScope(ends_when_all_lag=False, on_end=lambda _: on_lost(self))
+        self.events = EventScope(
+            ends_when_all_lag=False, on_end=lambda _: on_lost(self), tap=lambda batch: report(ref, batch)
+        )
         self.provider_session_id = ""
+        self.metadata: SourceMetadata | None = None
         self.state: Literal["starting", "open", "closing", "closed"] = "starting"
         self.ended = trio.Event()
+
+    @property
+    def host_context(self) -> str | None:
+        """The host's latest context for the agent."""
+        return None if self.metadata is None else self.metadata.host_context
+
+    @property
+    def is_live(self) -> bool:
+        """True while a connection of ours holds it."""
+        return self.state == "open" and self.events.ended is None
 
     def expired(self) -> SessionExpiredError:
         """Return the error for an operation that comes too late."""
@@ -87,9 +119,14 @@ class SessionScope:
 class RuntimeController:
     """Opens, finds and closes live sessions and Sides; made by `open_controller`."""
 
-    def __init__(self, nursery: trio.Nursery, adapters: Mapping[str, Adapter]) -> None:
+    def __init__(
+        self, nursery: trio.Nursery, adapters: Mapping[str, Adapter], durable: DurableGate, metrics: Metrics
+    ) -> None:
         self.locks = LifecycleLocks()
+        self.durable = durable
+        self.metrics = metrics
         self.failed_closes = 0
+        self._submits: dict[tuple[str, str], None] = {}
         self._nursery = nursery
         self._adapters = adapters
         self._sessions: dict[CanonicalRef, SessionScope] = {}
@@ -117,38 +154,122 @@ class RuntimeController:
 
     # Canonical sessions
 
-    async def start_session(self, ref: CanonicalRef, provider: str, cwd: str, settings: object) -> SessionHandle:
+    async def start_session(
+        self, ref: CanonicalRef, provider: str, cwd: str, settings: object = None, host_context: str | None = None
+    ) -> SessionHandle:
         """Start a canonical session at a provider.
 
         Raises:
           SessionExpiredError: this id was used before.
+          InvalidContentError: the host context.
           TuttiSideError: the adapter's own; nothing is left.
 
         Cancellation: rolled back.
         """
-        adapter = self._adapters[provider]
+        check_instructions("host_context", host_context)
         if ref in self._ended or ref in self._sessions:
             raise SessionExpiredError(ref.session, self._ended.get(ref, "closed"))
+        adapter = self._adapters[provider]
+
+        async def start(sink: EventScope) -> SourceMetadata:
+            binding = await adapter.start(StartSession(ref=ref, cwd=cwd, settings=settings), sink)
+            return SourceMetadata(
+                provider=provider,
+                provider_session_id=binding.provider_session_id,
+                cwd=cwd,
+                runtime=binding.runtime,
+                host_context=host_context,
+            )
+
+        return await self._open_session(ref, adapter, start)
+
+    async def resume_session(self, ref: CanonicalRef, settings: object = None) -> SessionHandle:
+        """Load a canonical session that a provider has persisted and whose metadata were kept.
+
+        Raises:
+          SessionUnknownError: nothing is kept of it, or its provider is not in this host.
+          SessionExpiredError: it is live here, or was deleted.
+          TuttiSideError: the adapter's own; nothing is left.
+
+        Cancellation: rolled back.
+        """
+        if ref in self._sessions or self._ended.get(ref) == "source_deleted":
+            raise SessionExpiredError(ref.session, self._ended.get(ref, "closed"))
+        kept = await self.read_history(ref)
+        adapter = self._adapters[kept.provider]
+
+        async def resume(sink: EventScope) -> SourceMetadata:
+            binding = await adapter.resume(ResumeSession(ref=ref, metadata=kept, settings=settings), sink)
+            return msgspec.structs.replace(
+                kept, provider_session_id=binding.provider_session_id, runtime=binding.runtime
+            )
+
+        return await self._open_session(ref, adapter, resume)
+
+    async def _open_session(
+        self, ref: CanonicalRef, adapter: Adapter, begin: Callable[[EventScope], Awaitable[SourceMetadata]]
+    ) -> SessionHandle:
         self._require_running()
-        session = SessionScope(ref, adapter, self._lose_session)
+        if ref in self._sessions:
+            raise SessionExpiredError(ref.session, "closed")
+        session = SessionScope(ref, adapter, self._lose_session, self.durable.report)
         self._sessions[ref] = session
+        begun = False
         try:
             async with self.locks.hold(ref):
-                request = StartSession(ref=ref, cwd=cwd, settings=settings)
-                binding = await adapter.start(request, session.events)
+                metadata = await begin(session.events)
+                begun = True
+                await self.durable.write_metadata(ref, metadata)
                 if session.events.ended is not None:
                     raise session.expired()
-                session.provider_session_id = binding.provider_session_id
+                session.provider_session_id = metadata.provider_session_id
+                session.metadata = metadata
                 session.state = "open"
-                session.events.commit(binding.provider_session_id, ())
+                self._ended.pop(ref, None)
+                session.events.commit(metadata.provider_session_id, ())
         except BaseException:
+            if begun:
+                with trio.CancelScope(shield=True, deadline=self.close_deadline(ABORT_WAIT_S)):
+                    await self._close_adapter(session)
             self._sessions.pop(ref, None)
             session.state = "closed"
             session.events.close("closed")
             raise
         return SessionHandle(self, session)
 
-    async def close_session(self, session: SessionScope) -> None:
+    async def delete_session(self, ref: CanonicalRef) -> None:
+        """Close a canonical session for good: its Sides close with it, reason ``source_deleted``. Idempotent.
+
+        Cancellation: as for `close_session`; the Sides close in their own tasks.
+        """
+        sides = [side for side in self._sides.values() if side.source == ref]
+        for side in sides:
+            side.request_close("source_deleted")
+        session = self._sessions.get(ref)
+        if session is not None:
+            await self.close_session(session, "source_deleted")
+        self._remember(ref, "source_deleted")
+        for side in sides:
+            await side.gone.wait()
+
+    async def set_host_context(self, session: SessionScope, host_context: str | None) -> None:
+        """Keep the host's latest context of a session; its next turns and every later Side get it.
+
+        Raises:
+          InvalidContentError: over `HOST_CONTEXT_BYTES_MAX`, or not text.
+          SessionExpiredError: the session is over.
+
+        Cancellation: the old or the new one is kept.
+        """
+        check_instructions("host_context", host_context)
+        async with self.locks.hold(session.ref):
+            if not session.is_live or session.metadata is None:
+                raise session.expired()
+            metadata = msgspec.structs.replace(session.metadata, host_context=host_context)
+            await self.durable.write_metadata(session.ref, metadata)
+            session.metadata = metadata
+
+    async def close_session(self, session: SessionScope, reason: EndReason = "closed") -> None:
         """Close a canonical session; its Sides live on. Idempotent.
 
         An open that is branching it goes first, for `SNAPSHOT_WAIT_S` at most; then it is aborted.
@@ -156,24 +277,21 @@ class RuntimeController:
         Cancellation: the session is still open, or the provider's nursery finishes the close.
         """
         with trio.move_on_after(SNAPSHOT_WAIT_S) as waited:
-            await self._close_session_locked(session)
+            await self._close_session_locked(session, reason)
         if waited.cancelled_caught:
             for side in self._sides.values():
                 if side.source == session.ref:
                     side.abort("its source is closing")
-            await self._close_session_locked(session)
+            await self._close_session_locked(session, reason)
 
-    async def _close_session_locked(self, session: SessionScope) -> None:
+    async def _close_session_locked(self, session: SessionScope, reason: EndReason = "closed") -> None:
         async with self.locks.hold(session.ref):
             if session.state != "open":
                 return
             session.state = "closing"
             with trio.CancelScope(shield=True, deadline=self.close_deadline(SNAPSHOT_WAIT_S)):
-                try:
-                    await session.adapter.close(session.ref)
-                except Exception:  # contained: the adapter's nursery keeps what it could not release
-                    self.failed_closes += 1
-            session.events.close("closed")
+                await self._close_adapter(session)
+            session.events.close(reason)
             self._forget_session(session)
 
     def _lose_session(self, session: SessionScope) -> None:
@@ -181,9 +299,9 @@ class RuntimeController:
         was_open = session.state == "open"
         self._forget_session(session)
         if was_open and self._stop_deadline == float("inf"):
-            self._nursery.start_soon(self._release_lost, session, name=f"lost:{session.ref.session}")
+            self._nursery.start_soon(self._close_adapter, session, name=f"lost:{session.ref.session}")
 
-    async def _release_lost(self, session: SessionScope) -> None:
+    async def _close_adapter(self, session: SessionScope) -> None:
         try:
             await session.adapter.close(session.ref)
         except Exception:  # contained: the adapter's nursery keeps what it could not release
@@ -200,17 +318,50 @@ class RuntimeController:
 
     # Sides
 
-    async def side_capabilities(self, source: SessionHandle) -> SideCapabilities:
-        """Say what a Side of this source would be.
+    async def side_capabilities(self, source: CanonicalRef) -> SideCapabilities:
+        """Say what a Side of this source, live or historical, would be.
 
         Cancellation: harmless.
         """
-        adapter = source.scope.adapter
-        if source.scope.state != "open" or source.scope.events.ended is not None:
-            return SideCapabilities.unsupported("the source is not open")
+        try:
+            adapter, history = await self.find_source(source)
+        except SessionUnknownError as error:
+            return SideCapabilities.unsupported(str(error))
         if not isinstance(adapter, SideConversationAdapter):
             return SideCapabilities.unsupported(f"provider {adapter.name} offers no Sides")
-        return await adapter.side_capabilities(source.scope.ref)
+        return await adapter.side_capabilities(source, history)
+
+    async def find_source(self, source: CanonicalRef) -> tuple[Adapter, SourceMetadata | None]:
+        """Return a source's adapter, and what was kept of it when no connection of ours holds it.
+
+        Raises:
+          SessionUnknownError: it is neither live nor kept, or was deleted.
+
+        Cancellation: harmless.
+        """
+        session = self._sessions.get(source)
+        if session is not None and session.is_live:
+            await trio.lowlevel.checkpoint()
+            return session.adapter, None
+        history = await self.read_history(source)
+        return self._adapters[history.provider], history
+
+    async def read_history(self, ref: CanonicalRef) -> SourceMetadata:
+        """Return what was kept of a session.
+
+        Raises:
+          SessionUnknownError: nothing, or its provider is not in this host, or it was deleted.
+
+        Cancellation: harmless.
+        """
+        if self._ended.get(ref) == "source_deleted":
+            raise SessionUnknownError(ref.session, "was deleted")
+        kept = await self.durable.read_metadata(ref)
+        if kept is None:
+            raise SessionUnknownError(ref.session, "is neither open here nor known from before")
+        if kept.provider not in self._adapters:
+            raise SessionUnknownError(ref.session, f"belongs to provider {kept.provider!r}, which is not in this host")
+        return kept
 
     async def open_side(
         self,
@@ -247,6 +398,8 @@ class RuntimeController:
         check_id("side id", ref.side)
         check_id("request id", request_id)
         check_id("source", source.session)
+        check_instructions("instructions", instructions)
+        self.metrics.count("side_opens", outcome="attempted")
         side = self._claim(ref, source, request_id, instructions)
         subscription = side.events.hub.new_subscription() if subscribe else None
         if side.lifecycle.state == "open":
@@ -263,11 +416,9 @@ class RuntimeController:
 
     def _claim(self, ref: SideRef, source: CanonicalRef, request_id: RequestId, instructions: str) -> SideScope:
         """Return the Side under this identity, reserved anew if there is none; synchronous, so it cannot be raced."""
+        self.require_same(ref, source, request_id)
         side = self._sides.get(ref)
         if side is not None:
-            if side.source != source or side.request_id != request_id:
-                problem = "belongs to another source or request"
-                raise SideConflictError(ref.side, source.session, request_id, problem)
             if side.lifecycle.state == "draining":
                 raise SideInProgressError(ref.side, side.lifecycle.state)
             if side.lifecycle.state == "closing":
@@ -282,9 +433,8 @@ class RuntimeController:
         if as_side in self._sides or as_side in self._ended:
             raise SideConflictError(ref.side, source.session, request_id, "would branch a Side, which has no history")
         self._require_running()
-        self.require_open_source(ref, source)
         request = OpenSide(side=ref, source=source, instructions=instructions)
-        side = self._sides[ref] = SideScope(self, self._sessions[source].adapter, request, request_id)
+        side = self._sides[ref] = SideScope(self, request, request_id)
         self._nursery.start_soon(side.run, name=f"side:{ref.side}")
         return side
 
@@ -308,16 +458,29 @@ class RuntimeController:
         finally:
             side.openers -= 1
 
-    def require_open_source(self, ref: SideRef, source: CanonicalRef) -> None:
-        """Raise `OpenFailedError` unless the source is a live, open canonical session."""
+    def live_source(self, source: CanonicalRef) -> SessionScope | None:
+        """Return the live session of this ref, if a connection of ours holds it."""
         session = self._sessions.get(source)
-        if session is None or session.state != "open" or session.events.ended is not None:
-            raise OpenFailedError(ref.side, "source", f"session {source.session} is not open here")
+        return session if session is not None and session.is_live else None
+
+    def require_own_submit(self, side: SideScope, client_submit_id: str | None) -> None:
+        """Refuse a Side's submit under an id that a canonical submit has: the two must never be paired."""
+        if client_submit_id is not None and (side.ref.workspace, client_submit_id) in self._submits:
+            self.metrics.count("durable_writes_refused", operation="paired submit")
+            problem = "was asked to submit under the client_submit_id of a canonical submit"
+            raise SideConflictError(side.ref.side, side.source.session, side.request_id, problem)
+
+    def note_submit(self, ref: CanonicalRef, turn_id: TurnId, client_submit_id: str | None) -> None:
+        """Take note of a canonical submit."""
+        if client_submit_id is not None:
+            self._submits[(ref.workspace, client_submit_id)] = None
+            if len(self._submits) > SUBMITS_REMEMBERED_MAX:
+                del self._submits[next(iter(self._submits))]
+        self.durable.submitted(ref, turn_id, client_submit_id)
 
     def is_foreign(self, side: SideScope, binding: SideBinding) -> bool:
         """True when what the adapter returned is not a new branch of the source that was asked for."""
-        source = self._sessions.get(side.source)
-        if source is not None and binding.source_provider_session_id != source.provider_session_id:
+        if binding.source_provider_session_id != side.source_provider_session_id:
             return True
         known = {session.provider_session_id for session in self._sessions.values()}
         known.update(
@@ -325,19 +488,26 @@ class RuntimeController:
         )
         return binding.provider_session_id in known
 
+    def require_same(self, ref: SideRef, source: CanonicalRef, request_id: RequestId) -> None:
+        """Raise `SideConflictError` when there is a Side under this id, and it is another source's or request's."""
+        side = self._sides.get(ref)
+        if side is not None and (side.source != source or side.request_id != request_id):
+            problem = "belongs to another source or request"
+            raise SideConflictError(ref.side, source.session, request_id, problem)
+
     def find_side(self, ref: SideRef) -> SideHandle:
         """Return a handle of an open Side.
 
         Raises:
           SideInProgressError: it is opening or draining.
           SideExpiredError: it was closed or lost.
-          OpenFailedError: there is no such Side.
+          SideNotFoundError: there is no such Side.
         """
         side = self._sides.get(ref)
         if side is None:
             if ref in self._ended:
                 raise SideExpiredError(ref.side, self._ended[ref])
-            raise OpenFailedError(ref.side, "source", "there is no such Side")
+            raise SideNotFoundError(ref.side)
         if side.lifecycle.state == "closing":
             raise side.expired()
         if side.lifecycle.state != "open":
@@ -397,6 +567,20 @@ class RuntimeController:
             del self._ended[next(iter(self._ended))]
 
 
+def check_instructions(field: str, text: str | None) -> None:
+    """Raise `InvalidContentError` unless a host context or Side instructions may be sent with every turn."""
+    if text is None:
+        return
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers are not all typed
+        raise InvalidContentError(field, f"is a {type(text).__name__}, not a string")
+    try:
+        size_bytes = len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidContentError(field, "holds a lone surrogate, which is not text") from None
+    if size_bytes > HOST_CONTEXT_BYTES_MAX:
+        raise InvalidContentError(field, f"is {size_bytes} bytes long; at most {HOST_CONTEXT_BYTES_MAX}")
+
+
 class HostStoppedError(TuttiSideError):
     """The host is stopping; nothing new is opened."""
 
@@ -405,13 +589,16 @@ class HostStoppedError(TuttiSideError):
 
 
 @asynccontextmanager
-async def open_controller(adapters: Mapping[str, Adapter]) -> AsyncIterator[RuntimeController]:
+async def open_controller(
+    adapters: Mapping[str, Adapter], *, durable: DurableGate | None = None, metrics: Metrics = NO_METRICS
+) -> AsyncIterator[RuntimeController]:
     """Open a controller over adapters that outlive it.
 
     Cancellation: everything in it is closed, by force after `HOST_STOP_S`.
     """
     async with open_service_nursery() as nursery:
-        controller = RuntimeController(nursery, adapters)
+        gate = durable or DurableGate(None, MemoryMetadata(), metrics)
+        controller = RuntimeController(nursery, adapters, gate, metrics)
         try:
             yield controller
         finally:

@@ -11,11 +11,13 @@ __all__ = [
     "OpenFailedError",
     "SessionBusyError",
     "SessionExpiredError",
+    "SessionUnknownError",
     "SideBusyError",
     "SideConflictError",
     "SideError",
     "SideExpiredError",
     "SideInProgressError",
+    "SideNotFoundError",
     "SideUnsupportedError",
     "SubscriptionInUseError",
     "TurnCanceledError",
@@ -57,6 +59,13 @@ class SideInProgressError(SideError):
     def __init__(self, side_id: SideId, state: str) -> None:
         super().__init__(f"side {side_id} is {state}; try again when that is over", side_id)
         self.state = state
+
+
+class SideNotFoundError(SideError):
+    """There is no such Side, and there was none that is remembered."""
+
+    def __init__(self, side_id: SideId) -> None:
+        super().__init__(f"there is no side {side_id}; open one", side_id)
 
 
 class SideConflictError(SideError):
@@ -116,6 +125,18 @@ class SessionExpiredError(TuttiSideError):
         super().__init__(f"session {session_id} is over ({reason})")
         self.session_id = session_id
         self.reason = reason
+
+
+class SessionUnknownError(TuttiSideError):
+    """There is no such session, here or kept.
+
+    Attributes:
+      session_id: which session.
+    """
+
+    def __init__(self, session_id: SessionId, problem: str) -> None:
+        super().__init__(f"session {session_id} {problem}")
+        self.session_id = session_id
 
 
 class SessionBusyError(TuttiSideError):

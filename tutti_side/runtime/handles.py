@@ -20,12 +20,14 @@ from tutti_side.contract import (
     InvalidAnswerError,
     ProviderLostError,
     RequestId,
+    SideCapabilities,
     SideId,
     SideRef,
     TurnActiveError,
     TurnId,
     TurnNotActiveError,
     check_content,
+    check_id,
     new_id,
 )
 from tutti_side.runtime._turns import TurnRecord, TurnStatus
@@ -146,6 +148,16 @@ class _ScopeHandle:
     def _busy(self) -> Exception:
         raise NotImplementedError
 
+    def _check_submit(self, client_submit_id: str | None) -> None:
+        if client_submit_id is not None:
+            check_id("client_submit_id", client_submit_id)
+
+    def _host_context(self) -> str | None:
+        return None
+
+    def _note_submit(self, turn_id: TurnId, client_submit_id: str | None) -> None:
+        """A Side's submit is nowhere noted: the id correlates its events, nothing more."""
+
     async def send(self, content: str | Sequence[Content], *, client_submit_id: str | None = None) -> TurnHandle:
         """Start a turn and return its handle.
 
@@ -163,14 +175,16 @@ class _ScopeHandle:
         """
         blocks = check_content(content)
         self._require_open()
+        self._check_submit(client_submit_id)
         turns = self.scope.events.turns
         if not turns.begin():
             raise self._busy()
         try:
-            request = ExecTurn(content=blocks, client_submit_id=client_submit_id)
+            request = ExecTurn(content=blocks, client_submit_id=client_submit_id, host_context=self._host_context())
             turn_id = await self.scope.adapter.exec(self.scope.ref, request)
             if self.scope.events.ended is not None:
                 raise self.expired()
+            self._note_submit(turn_id, client_submit_id)
             return TurnHandle(self, turns.bind(turn_id))
         except TurnActiveError as error:
             raise self._busy() from error
@@ -311,6 +325,10 @@ class SideHandle(_ScopeHandle):
     def _busy(self) -> Exception:
         return SideBusyError(self.id)
 
+    def _check_submit(self, client_submit_id: str | None) -> None:
+        super()._check_submit(client_submit_id)
+        self.controller.require_own_submit(self.scope, client_submit_id)
+
 
 class SessionHandle(_ScopeHandle):
     """A live canonical session."""
@@ -347,6 +365,21 @@ class SessionHandle(_ScopeHandle):
         subscription = self.scope.events.hub.new_subscription()
         self.scope.events.hub.attach(subscription)
         return subscription
+
+    async def set_host_context(self, host_context: str | None) -> None:
+        """Keep the host's latest context for the agent: the session's next turns and every later Side get it.
+
+        Raises:
+          InvalidContentError: over 32 KiB, or not text.
+          SessionExpiredError: the session is over.
+
+        Cancellation: the old or the new one is kept.
+        """
+        await self.controller.set_host_context(self.scope, host_context)
+
+    async def side_capabilities(self) -> SideCapabilities:
+        """Say whether a Side can be opened now, and what is missing if not. Cancellation: harmless."""
+        return await self.controller.side_capabilities(self.ref)
 
     async def open_side(
         self,
@@ -411,6 +444,12 @@ class SessionHandle(_ScopeHandle):
 
     def _busy(self) -> Exception:
         return SessionBusyError(self.ref.session)
+
+    def _host_context(self) -> str | None:
+        return self.scope.host_context
+
+    def _note_submit(self, turn_id: TurnId, client_submit_id: str | None) -> None:
+        self.controller.note_submit(self.ref, turn_id, client_submit_id)
 
 
 CLOSE_WAIT_S = 20.0

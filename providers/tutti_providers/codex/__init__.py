@@ -25,7 +25,7 @@ from tutti_providers.codex.errors import (
     StartFailedError,
     UnansweredError,
 )
-from tutti_side.contract import Diagnosis
+from tutti_side.contract import Diagnosis, ProviderPorts
 from tutti_side.jsonrpc.transports.stdio import open_stdio
 
 __all__ = [
@@ -45,6 +45,10 @@ __all__ = [
 ]
 
 
+NO_PORTS = ProviderPorts()
+"""Opened without a host."""
+
+
 class CodexProvider:
     """Codex, not yet started; made by `codex`. Implements `tutti_side.contract.Provider`."""
 
@@ -62,9 +66,9 @@ class CodexProvider:
         self._environ = environ
         self._extra_environ = extra_environ
 
-    def open(self) -> AbstractAsyncContextManager[CodexAdapter]:
+    def open(self, ports: ProviderPorts = NO_PORTS) -> AbstractAsyncContextManager[CodexAdapter]:
         """Open the adapter; a process is started when the first session needs one."""
-        return open_adapter(self._open_app_server)
+        return open_adapter(self._open_app_server, metrics=ports.metrics)
 
     async def diagnose(self) -> Diagnosis:
         """Say which Codex this would use, and what it attests.

@@ -32,11 +32,13 @@ from tutti_providers.codex.schema.requests import (
     UnsubscribeResult,
 )
 from tutti_side.contract import (
+    NO_METRICS,
     CanonicalRef,
     EventSink,
     ExecTurn,
     InvalidSettingsError,
     Liveness,
+    Metrics,
     OpenSide,
     ProviderLostError,
     ProviderProtocolError,
@@ -128,8 +130,9 @@ class CodexAdapter:
 
     name = "codex"
 
-    def __init__(self, nursery: trio.Nursery, open_connection: OpenConnection) -> None:
+    def __init__(self, nursery: trio.Nursery, open_connection: OpenConnection, metrics: Metrics = NO_METRICS) -> None:
         self._nursery = nursery
+        self._metrics = metrics
         self._open_connection = open_connection
         self._connecting = trio.Lock()
         self._connection: Connection | None = None
@@ -145,10 +148,13 @@ class CodexAdapter:
     async def _lease(self, ref: ScopeRef) -> Connection:
         """Return the live connection, started if need be, with a lease of `ref` on it."""
         async with self._connecting:
-            if self._connection is None or not self._connection.is_usable:
-                self._connection = await self._nursery.start(self._run_connection)
-            self._connection.lease(ref)
-            return self._connection
+            connection = self._connection
+            if connection is None or not connection.is_usable:
+                began = trio.current_time()
+                connection = self._connection = await self._nursery.start(self._run_connection)
+                self._metrics.observe("side_open_phase", trio.current_time() - began, phase="initialize")
+            connection.lease(ref)
+            return connection
 
     async def _run_connection(self, *, task_status: trio.TaskStatus[Connection]) -> None:
         """Own one connection: until it is lost, or its last lease is given back."""
@@ -394,7 +400,9 @@ def _exec_params(thread: CodexThread, request: ExecTurn) -> TurnStartParams:
 
 
 @asynccontextmanager
-async def open_adapter(open_connection: OpenConnection) -> AsyncIterator[CodexAdapter]:
+async def open_adapter(
+    open_connection: OpenConnection, *, metrics: Metrics = NO_METRICS
+) -> AsyncIterator[CodexAdapter]:
     """Open the adapter with its nursery.
 
     Args:
@@ -404,4 +412,4 @@ async def open_adapter(open_connection: OpenConnection) -> AsyncIterator[CodexAd
     Cancellation: connections are closed, and their processes ended.
     """
     async with open_service_nursery() as nursery:
-        yield CodexAdapter(nursery, open_connection)
+        yield CodexAdapter(nursery, open_connection, metrics)

@@ -26,6 +26,7 @@ from tutti_side.contract import (
     SideCapabilities,
     TurnCompleted,
     TurnFailed,
+    TurnId,
 )
 from tutti_side.runtime import HostStoppedError, SessionBusyError, SideBusyError, SideInProgressError
 from tutti_side.runtime._side_scope import RELEASE_BOUND_S
@@ -156,7 +157,7 @@ async def test_a_bad_id_is_refused_before_anything_else(provider: Provider, fiel
     async with open_host(provider) as host:
         session = await host.start_session(cwd=".")
         with pytest.raises(InvalidIdError):
-            await session.open_side(**{field: "a\0"})
+            await session.open_side(**{field: "a\0"})  # type: ignore[arg-type]
         with pytest.raises(InvalidIdError):
             await host.start_session(cwd=".", session_id=" ")
         assert provider.adapter.log == []
@@ -171,7 +172,7 @@ async def test_each_missing_fact_fails_closed(provider: Provider, missing: str, 
     adapter = provider.adapter
     facts = {name: name != missing for name in ("supported", "active_source_turn", "ephemeral")}
     facts |= {name: name != missing for name in ("hide_inherited_turns", "model_boundary_injected")}
-    setattr(adapter, where, SideCapabilities(**facts))
+    setattr(adapter, where, SideCapabilities(**facts))  # type: ignore[arg-type]
     async with open_host(provider) as host:
         session = await host.start_session(cwd=".")
         if where == "promised":
@@ -233,7 +234,7 @@ async def test_a_failed_open_drains_until_the_provider_has_released_it(provider:
             await session.open_side(side_id="s", request_id="r")
         assert caught.value.state == "draining"
         before = host.statistics().dropped_events
-        adapter.sinks[next(ref for ref in adapter.sinks if hasattr(ref, "side"))].emit([TurnCompleted("t")], 1)
+        adapter.sinks[next(ref for ref in adapter.sinks if hasattr(ref, "side"))].emit([TurnCompleted(TurnId("t"))], 1)
         assert host.statistics().dropped_events == before + 1
         adapter.releasing.release()
         await trio.testing.wait_all_tasks_blocked()
@@ -308,7 +309,7 @@ async def test_a_source_close_within_the_bound_lets_the_open_finish_first(provid
         (side,) = results
         assert side.is_open
         assert adapter.log == ["fork s", "close main"]
-        with pytest.raises(OpenFailedError, match="not open"):
+        with pytest.raises(SideUnsupportedError, match="not live"):
             await session.open_side()
 
 
@@ -390,7 +391,7 @@ async def test_a_lost_session_is_over_and_its_sides_are_told_by_their_own_loss(p
             await session.send("again")
         with pytest.raises(SessionExpiredError):
             session.events()
-        with pytest.raises(OpenFailedError):
+        with pytest.raises(SideUnsupportedError, match="not live"):
             await session.open_side()
         await session.close()
         with pytest.raises(SessionExpiredError):
@@ -503,6 +504,7 @@ async def test_a_failure_of_the_adapter_in_a_close_is_contained(provider: Provid
     """Architecture §2: a failure inside is contained at one place."""
 
     async def fail(ref: object) -> None:
+        await trio.lowlevel.checkpoint()
         raise ValueError
 
     async with open_host(provider) as host:

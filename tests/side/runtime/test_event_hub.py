@@ -141,7 +141,7 @@ async def test_a_closed_subscription_ends_its_waiter_and_keeps_nothing() -> None
             waiting.close()
 
 
-async def test_a_subscription_that_was_closed_before_it_is_attached_stays_closed() -> None:
+def test_a_subscription_that_was_closed_before_it_is_attached_stays_closed() -> None:
     """R12: an opener that left must not make a Side overflow."""
     hub = EventHub()
     subscription = hub.new_subscription()

@@ -29,7 +29,8 @@ async def test_any_two_holders_of_overlapping_keys_finish_whatever_the_order_giv
 
     with trio.fail_after(5):
         async with trio.open_nursery() as nursery:
-            for refs in itertools.permutations((A, B, SIDE)):
+            everyone: list[ScopeRef] = [A, B, SIDE]
+            for refs in itertools.permutations(everyone):
                 nursery.start_soon(hold, refs)
     assert locks.in_use == 0
 
@@ -37,7 +38,8 @@ async def test_any_two_holders_of_overlapping_keys_finish_whatever_the_order_giv
 def test_the_order_is_by_workspace_then_id() -> None:
     """Architecture §4.3."""
     other = CanonicalRef(WorkspaceId("v"), SessionId("z"))
-    assert sorted([B, SIDE, A, other], key=lock_order) == [other, A, SIDE, B]
+    refs: list[ScopeRef] = [B, SIDE, A, other]
+    assert sorted(refs, key=lock_order) == [other, A, SIDE, B]
 
 
 async def test_disjoint_keys_do_not_wait() -> None:
