@@ -73,7 +73,7 @@ class Stopwatch:
         self.wall_s, self.cpu_s = wall - self._began[0], cpu - self._began[1]
 
 
-# The clients: each runs one storm, and returns how many deltas arrived -------------------------------------------------
+# The clients: each runs one storm, and returns how many deltas arrived ------------------------------------------------
 
 
 def run_tutti_side(storm: Storm, watch: Stopwatch) -> int:
@@ -246,7 +246,7 @@ CLIENTS: dict[str, Callable[[Storm, Stopwatch], int]] = {
 }
 
 
-# One measurement, in its own process -----------------------------------------------------------------------------------
+# One measurement, in its own process ----------------------------------------------------------------------------------
 
 
 def measure(client: str, binary: Path, messages: int, threads: int) -> dict[str, float]:
@@ -269,7 +269,7 @@ def measure_apart(client: str, binary: Path, messages: int, threads: int) -> dic
     return rates
 
 
-# The whole run ---------------------------------------------------------------------------------------------------------
+# The whole run --------------------------------------------------------------------------------------------------------
 
 
 def run(clients: list[str], threads: list[int], messages: int, repeats: int) -> dict[str, Any]:

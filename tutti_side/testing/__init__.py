@@ -1,4 +1,7 @@
 """Helpers for the tests of programs and providers that build on this package.
 
-- `processes`  which processes of a child, or of a whole test, are still alive
+- `processes`   which processes of a child, or of a whole test, are still alive
+- `simulation`  one simulated run: jobs and faults from a seed, then convergence
+- `simulate`    its command: `python -m tutti_side.testing.simulate`
+- `_schedule`   Trio's schedule from a seed: the one place that touches two private names of Trio's
 """

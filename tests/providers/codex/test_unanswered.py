@@ -31,7 +31,7 @@ class FakedCodex:
         self.adapters: list[CodexAdapter] = []
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[CodexAdapter]:
+    async def open(self, ports: object = None) -> AsyncIterator[CodexAdapter]:
         async with open_adapter(self._connect) as adapter:
             self.adapters.append(adapter)
             yield adapter

@@ -5,6 +5,7 @@
 #   app_server_script  the fake app-server as a pure machine; app_server_faults: what it can do wrong
 #   fake_process       its shell as a process in place of the binary
 #   fake_task          its shell as a Trio task over a transport
+#   simulated          the adapter over fakes in tasks, with drawn faults: for `tutti_side.testing.simulate`
 #   testbed            model + home + environment + binary: the entry point `tutti_side.testbeds`
 #
 # Imported by tests, benchmarks, the demo (by entry point) and users' tests; never by the provider itself.
@@ -43,6 +44,7 @@ from .model_script import (
     run_command,
 )
 from .scripted_model import ModelRequest, ScriptedModel, open_scripted_model
+from .simulated import SimulatedCodex
 from .testbed import CodexTestbed, DemoPlan, Testbed, demo_script, make_testbed
 
 __all__ = [
@@ -72,6 +74,7 @@ __all__ = [
     "Reply",
     "Say",
     "ScriptedModel",
+    "SimulatedCodex",
     "StopReading",
     "StoredThread",
     "Strangers",

@@ -53,11 +53,16 @@ OVERLOADED = {"code": -32001, "message": "Server overloaded; retry later."}
 
 
 class AppServerMachine:
-    """A fake app-server. Equal set-ups and inputs give equal outputs."""
+    """A fake app-server. Equal set-ups and inputs give equal outputs.
 
-    def __init__(self, setup: FakeSetup | None = None) -> None:
+    Args:
+      setup: what it is and says.
+      plan: hands out faults in another way than `FakeSetup.faults` does.
+    """
+
+    def __init__(self, setup: FakeSetup | None = None, plan: FaultPlan | None = None) -> None:
         self.setup = setup or FakeSetup()
-        self._plan = FaultPlan(self.setup.faults)
+        self._plan = FaultPlan(self.setup.faults) if plan is None else plan
         self._outbox = Outbox(self.setup.seed)
         self._requests = Requests(self.setup, self._outbox, self._plan, random.Random(self.setup.seed))
         self._received: deque[dict[str, Any]] = deque(maxlen=RECEIVED_KEPT_MAX)

@@ -1,7 +1,8 @@
 """A place to run the real Codex with no account and no network: what the entry point `tutti_side.testbeds` names."""
 
 import os
-from collections.abc import AsyncIterator
+import random
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tutti_providers.codex.errors import CodexError
 from .codex_home import testing_env, write_codex_home
 from .model_script import Answer, ModelScript, Pause, Say
 from .scripted_model import ScriptedModel, open_scripted_model
+from .simulated import SimulatedCodex
 
 __all__ = ["CodexTestbed", "DemoPlan", "Testbed", "demo_script", "make_testbed"]
 
@@ -80,6 +82,12 @@ class CodexTestbed:
                 binary=binary,
                 no_binary=no_binary,
             )
+
+    def simulate(
+        self, rng: random.Random, answers: Mapping[str, Sequence[str]], note: Callable[[str], None]
+    ) -> SimulatedCodex:
+        """Make Codex for one simulated host; see `tutti_side.testing.simulation`."""
+        return SimulatedCodex(rng, answers, note)
 
 
 def make_testbed(*, parent_tokens: int = 60, side_tokens: int = 12) -> CodexTestbed:
