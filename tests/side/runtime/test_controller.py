@@ -64,7 +64,7 @@ async def test_an_open_side_is_asked_and_answers(provider: Provider) -> None:
             sink.emit([MessageUpdated(turn.id, "i", "whole"), TurnCompleted(turn.id)], 9)
             result = await turn.wait()
             assert (result.status, result.answer.text) == ("completed", "whole")
-    assert [line for line in adapter.log if line.startswith("close")][0] == f"close {side.id}"
+    assert next(line for line in adapter.log if line.startswith("close")) == f"close {side.id}"
 
 
 async def test_a_side_id_names_one_side_whatever_the_concurrency(provider: Provider) -> None:
