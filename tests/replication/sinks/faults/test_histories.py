@@ -27,7 +27,7 @@ def play(bed: Any, seeds: Iterable[int], name: str) -> None:
         try:
             run_history(seed, bed)
         except BaseException as error:
-            line = f"TUTTI_HISTORY_SEED={seed} pytest tests/replication/sinks/test_histories.py -k {name}"
+            line = f"TUTTI_HISTORY_SEED={seed} pytest tests/replication/sinks/faults/test_histories.py -k {name}"
             error.add_note(f"reproduce: {line}")
             raise
 
