@@ -86,6 +86,10 @@ class WriteQueue(Generic[R]):
             self.take_back(frame)
         return taken
 
+    def holds(self, frame: QueuedFrame[R]) -> bool:
+        """Whether nobody has begun to write this frame."""
+        return frame in self._frames
+
     def take_back(self, frame: QueuedFrame[R]) -> None:
         """Remove a frame that is still queued: not one byte of it is written."""
         del self._frames[frame]

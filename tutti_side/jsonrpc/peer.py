@@ -18,7 +18,7 @@ from msgspec import Raw
 
 from tutti_side.jsonrpc._calls import Call, Calls, ResultHook
 from tutti_side.jsonrpc._correlation import CLEANUP_SLOTS, IN_FLIGHT_MAX, Correlation, OpenRequests
-from tutti_side.jsonrpc._write_queue import WriteQueue
+from tutti_side.jsonrpc._write_queue import QueuedFrame, WriteQueue
 from tutti_side.jsonrpc.codec import Codec, LineSplitter, read_result
 from tutti_side.jsonrpc.errors import (
     ClosedReason,
@@ -44,6 +44,9 @@ DRAIN_S = 1.0
 
 READ_BYTES = 64 * 1024
 """One read: as much as a pipe holds."""
+
+ANSWERS_REMEMBERED_MAX = 256
+"""Answers of ours that can still be taken back while they are queued; far more than are ever queued at once."""
 
 TOO_MANY_REQUESTS_CODE = -32000
 """Our error answer to a request of the peer beyond the bound of open ones."""
@@ -75,6 +78,8 @@ class Peer(Generic[P]):
         self._codec = Codec(params_type, dialect)
         self._correlation: Correlation[Call] = Correlation(in_flight_max, cleanup_slots)
         self._open_requests = OpenRequests()
+        self._answers: dict[RequestId, QueuedFrame[Call]] = {}
+        self._withdrawn_answers = 0
         self._write_queue: WriteQueue[Call] = WriteQueue()
         self._calls = Calls(
             self._codec,
@@ -183,6 +188,18 @@ class Peer(Generic[P]):
         """Queue an error as the answer to a request of the peer; otherwise as `respond`."""
         self._answer_peer(request_id, lambda: self._codec.encode_error(request_id, code, message))
 
+    def settle_request(self, request_id: RequestId) -> None:
+        """Take the peer's word that a request of its own needs no answer any more.
+
+        Nothing is sent for it from now on, and an answer of which no byte is written is taken back. Unknown ids are
+        ignored: the request was settled before.
+        """
+        self._open_requests.close(request_id)
+        frame = self._answers.pop(request_id, None)
+        if frame is not None and self._write_queue.holds(frame):
+            self._write_queue.take_back(frame)
+            self._withdrawn_answers += 1
+
     def fail(self, error: ConnectionClosedError) -> None:
         """End the connection: everything pending and everything later fails with `error`; only the first call counts.
 
@@ -194,6 +211,7 @@ class Peer(Generic[P]):
         self._tasks_scope.cancel()
         self._write_queue.clear()
         self._open_requests.clear()
+        self._answers.clear()
         self._calls.close(error)
         try:
             self._router.connection_lost(error.again())
@@ -231,6 +249,7 @@ class Peer(Generic[P]):
             overload_retries=self._calls.overload_retries,
             refused_requests=self._open_requests.refused,
             repeated_requests=self._open_requests.repeated,
+            withdrawn_answers=self._withdrawn_answers,
             hook_failures=self._calls.hook_failures,
             router_failures=self._router_failures,
         )
@@ -241,15 +260,18 @@ class Peer(Generic[P]):
             raise RequestNotOpenError(request_id)
         line = encode()
         self._open_requests.close(request_id)
-        self._put_reserved(line)
+        self._answers[request_id] = self._put_reserved(line)
+        if len(self._answers) > ANSWERS_REMEMBERED_MAX:
+            del self._answers[next(iter(self._answers))]
 
-    def _put_reserved(self, line: bytes) -> None:
+    def _put_reserved(self, line: bytes) -> QueuedFrame[Call]:
         """Queue what can't wait; when even the reserve is full the connection ends, and that is raised."""
         if not self._write_queue.has_reserve:
             self._give_up()
         self._raise_if_closed()
-        self._write_queue.put(line)
+        frame = self._write_queue.put(line)
         self._writer_wake.set()
+        return frame
 
     def _raise_if_closed(self) -> None:
         if self.closed is not None:

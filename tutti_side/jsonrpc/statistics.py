@@ -37,6 +37,8 @@ class PeerStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Requests of the peer beyond the bound of open ones, answered with an error at once."""
     repeated_requests: int
     """Requests of the peer under an id that was still open, dropped."""
+    withdrawn_answers: int
+    """Answers of ours that were taken back unsent, since the peer had settled its request meanwhile."""
     hook_failures: int
     """Result hooks that raised; their requests failed with what they raised."""
     router_failures: int
