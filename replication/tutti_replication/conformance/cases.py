@@ -108,14 +108,16 @@ class ExpectedResult(CaseStruct, frozen=True, kw_only=True, forbid_unknown_field
     projection_epoch: int
 
 
-class ExpectedAnswer(CaseStruct, frozen=True, kw_only=True, tag="answer", tag_field="kind"):
+class ExpectedAnswer(CaseStruct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="answer", tag_field="kind"):
     """The batch is accepted."""
 
     result: ExpectedResult
     acknowledgements: tuple[ExpectedAcknowledgement, ...]
 
 
-class ExpectedRejection(CaseStruct, frozen=True, kw_only=True, tag="rejection", tag_field="kind"):
+class ExpectedRejection(
+    CaseStruct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="rejection", tag_field="kind"
+):
     """The batch is permanently rejected. ``field`` is only compared where it stands."""
 
     rejection: RejectionKind
@@ -124,7 +126,9 @@ class ExpectedRejection(CaseStruct, frozen=True, kw_only=True, tag="rejection", 
     field: str = ""
 
 
-class ExpectedMismatch(CaseStruct, frozen=True, kw_only=True, tag="epochMismatch", tag_field="kind"):
+class ExpectedMismatch(
+    CaseStruct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="epochMismatch", tag_field="kind"
+):
     """The batch is of another epoch."""
 
     expected: int
@@ -145,7 +149,7 @@ class Row(CaseStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return key
 
 
-class StoredRow(CaseStruct, frozen=True, kw_only=True, tag="stored", tag_field="kind"):
+class StoredRow(CaseStruct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="stored", tag_field="kind"):
     """What must be there. ``verbatim`` names raw fields that must be these very characters."""
 
     snapshot: Raw
@@ -159,11 +163,11 @@ class StoredRow(CaseStruct, frozen=True, kw_only=True, tag="stored", tag_field="
         return StoredEntity(snapshot, scope)
 
 
-class AbsentRow(CaseStruct, frozen=True, kw_only=True, tag="absent", tag_field="kind"):
+class AbsentRow(CaseStruct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="absent", tag_field="kind"):
     """Nothing must be there."""
 
 
-class Apply(CaseStruct, frozen=True, kw_only=True, tag="apply", tag_field="do"):
+class Apply(CaseStruct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="apply", tag_field="do"):
     """Apply a batch through one of two writers.
 
     Attributes:
@@ -181,14 +185,14 @@ class Apply(CaseStruct, frozen=True, kw_only=True, tag="apply", tag_field="do"):
     expect: ExpectedAnswer | ExpectedRejection | ExpectedMismatch
 
 
-class Lookup(CaseStruct, frozen=True, kw_only=True, tag="lookup", tag_field="do"):
+class Lookup(CaseStruct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="lookup", tag_field="do"):
     """Look one entity up."""
 
     row: Row
     expect: StoredRow | AbsentRow
 
 
-class Restart(CaseStruct, frozen=True, kw_only=True, tag="restart", tag_field="do"):
+class Restart(CaseStruct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="restart", tag_field="do"):
     """Close every handle; whatever comes next opens new ones."""
 
 

@@ -24,7 +24,7 @@ from tutti_replication.acknowledgement import (
 from tutti_replication.admission import admit_batch
 from tutti_replication.canonical import INTERACTION_PENDING, TURN_SETTLED
 from tutti_replication.epoch import PROJECTION_EPOCH
-from tutti_replication.keys import EntityKey, InteractionKey, MessageKey, SessionKey, TargetKey, TurnKey
+from tutti_replication.keys import WHITE_SPACE, EntityKey, InteractionKey, MessageKey, SessionKey, TargetKey, TurnKey
 from tutti_replication.mutation import (
     EntityDelete,
     InteractionUpsert,
@@ -115,7 +115,7 @@ class OracleSink:
 
 
 def _entity(workspace_id: str, source_device_id: str, key: EntityKey) -> Entity:
-    device = (source_device_id.strip(),) if isinstance(key, TargetKey) else ()
+    device = (source_device_id.strip(WHITE_SPACE),) if isinstance(key, TargetKey) else ()
     return (key.entity_type, workspace_id, *device, *msgspec.structs.astuple(key))
 
 
@@ -126,7 +126,7 @@ def _entity_of(mutation: Mutation) -> Entity:
 def _identity(mutation: Mutation) -> tuple[str, ...]:
     return (
         mutation.workspace_id,
-        mutation.source_device_id.strip(),
+        mutation.source_device_id.strip(WHITE_SPACE),
         mutation.entity_type,
         mutation.operation,
         *msgspec.structs.astuple(mutation.key),
