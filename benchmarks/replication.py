@@ -1,20 +1,24 @@
 """Mutations per second through the replication contract, beside what nothing but decoding would cost.
 
-    python benchmarks/replication.py [--json] [--seconds S]
+    python benchmarks/replication.py [--json] [--seconds S] [--database URL]...
 
 One batch of 500 mixed mutations, about 470 kB. Rows: ``decode+validate`` is what a sink does first (`admit_batch`);
 ``msgspec bare`` is a typed decoder of the same structs and nothing else; ``json bare`` is the standard library's
 `json.loads`, which knows no types. Rows are measured in turns, several rounds, and the best round of each counts: noise
-of the machine only ever slows down. With ``--json`` one object is printed whose ``rows`` have ``name`` and
-``mutations_per_s``.
+of the machine only ever slows down. ``sink sqlite`` is `SqlSink.apply` (decode, validate, lock, load, decide, write,
+commit) and ``sqlite bare`` the driver's ``executemany`` of the very rows that this makes, into the same tables, in the
+same transactions, and so for each empty database that ``--database`` names. With ``--json`` one object is printed
+whose ``rows`` have ``name`` and ``mutations_per_s``.
 """
 
 import argparse
 import json
 import sys
+import tempfile
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -30,9 +34,20 @@ from tutti_replication.conformance.samples import (
     turn_upsert,
 )
 from tutti_replication.keys import SubmitClaimKey
+from tutti_sinks import SqlSink, open_sql_sink
+from tutti_sinks._plan import Plan, plan_batch, prepare
+from tutti_sinks._schema import ENTITY, LEDGER, OBSERVED
 
 MUTATIONS = 500
 ROUNDS = 7
+ROUND_BATCHES = 4
+"""Batches in a round; long enough for a few commits, short enough to meet a quiet moment of the machine."""
+
+
+T = TypeVar("T")
+
+MakeBatch = Callable[[int], list[Mutation]]
+"""From the number of the first mutation to 500 of them."""
 TEXT = 'The test "test_ports" waits for a port that another test has taken → retry it.\nThen it passes. '
 
 
@@ -121,21 +136,80 @@ def measure(rows: dict[str, Callable[[], object]], seconds: float) -> dict[str, 
     return best
 
 
+def measure_sinks(make_batch: MakeBatch, seconds: float, urls: list[str]) -> dict[str, float]:
+    """Return mutations per second by row name; SQLite in a temporary folder, and each database of ``urls``."""
+    speeds: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for url in [f"sqlite:///{folder}/sink.sqlite", *urls]:
+            with open_sql_sink(url) as sink:
+                name = sink._engine.dialect.name
+                speeds[f"sink {name}"], speeds[f"{name} bare"] = _measure(sink, make_batch, seconds)
+    return speeds
+
+
+def _measure(sink: SqlSink, make_batch: MakeBatch, seconds: float) -> tuple[float, float]:
+    firsts = (number * MUTATIONS for number in count(1 + sink.last_cursor()))
+    ends = time.perf_counter() + 2 * seconds
+    ours = bare = 0.0
+    while time.perf_counter() < ends or not bare:
+        batches = [encode_batch(make_batch(next(firsts))) for _ in range(ROUND_BATCHES)]
+        ours = max(ours, _speed(sink.apply, batches))
+        bare = max(bare, _speed(lambda plan: _write(sink, plan), list(_plans(make_batch, firsts))))
+    return ours, bare
+
+
+def _speed(work: Callable[[T], object], arguments: list[T]) -> float:
+    started = time.perf_counter()
+    for argument in arguments:
+        work(argument)
+    return MUTATIONS * len(arguments) / (time.perf_counter() - started)
+
+
+def _plans(make_batch: MakeBatch, firsts: Iterator[int]) -> Iterator[Plan]:
+    for _ in range(ROUND_BATCHES):
+        mutations = admit_batch(encode_batch(make_batch(next(firsts))))
+        yield plan_batch(prepare(mutations), {}, {}, {}, 0)
+
+
+def _write(sink: SqlSink, plan: Plan) -> None:
+    connection = sink._engine.raw_connection()
+    mark = "?" if sink._engine.dialect.paramstyle == "qmark" else "%s"
+    cursor: Any = connection.cursor()
+    if mark == "?":
+        cursor.execute("BEGIN IMMEDIATE")
+    for table, rows in (
+        (LEDGER, plan.ledger),
+        (ENTITY, list(plan.entities.values())),
+        (OBSERVED, list(plan.observed.values())),
+    ):
+        names = table.columns.keys()
+        cursor.executemany(
+            f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join([mark] * len(names))})", rows
+        )
+    cursor.execute(f"UPDATE tutti_state SET last_cursor = last_cursor + {plan.last_cursor}")
+    connection.commit()
+    cursor.close()
+    connection.close()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--seconds", type=float, default=2.0, help="per row")
+    parser.add_argument("--database", action="append", default=[], metavar="URL", help="of an empty database as well")
     options = parser.parse_args()
     data = encode_batch(mixed_batch())
     speeds = measure(contract_rows(data), options.seconds)
+    speeds |= measure_sinks(mixed_batch, options.seconds, options.database)
     rows = [{"name": name, "mutations_per_s": round(speed)} for name, speed in speeds.items()]
     if options.json:
         print(json.dumps({"batch_bytes": len(data), "batch_mutations": MUTATIONS, "rows": rows}))
     else:
         print(f"a batch of {MUTATIONS} mutations, {len(data) / 1000:.0f} kB")
         for name, speed in speeds.items():
-            share = speed / speeds["msgspec bare"]
-            print(f"{name:<18} {speed:>12,.0f} mutations/s {share:>6.2f} of msgspec bare")
+            database = name.removeprefix("sink ").removesuffix(" bare")
+            bare = f"{database} bare" if f"sink {database}" in speeds else "msgspec bare"
+            print(f"{name:<18} {speed:>12,.0f} mutations/s {speed / speeds[bare]:>6.2f} of {bare}")
     return 0
 
 
