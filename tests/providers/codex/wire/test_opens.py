@@ -1,4 +1,4 @@
-"""Opens that are raced, given up, refused, lied to or answered late: one fork each, and nothing left of a failed one."""
+"""Opens that are raced, given up, refused, lied to or answered late: one fork each, nothing left of a failed one."""
 
 from collections.abc import Sequence
 from typing import Any
