@@ -52,7 +52,7 @@ class TurnRecord:
         if self._size > TURN_TEXT_MAX:
             texts = self._cut(texts)
         if texts:
-            self.parts.setdefault(item_id, []).extend(texts)
+            self.parts.setdefault(item_id, []).append("".join(texts))
 
     def _cut(self, texts: list[str]) -> list[str]:
         """Return the leading texts that still fit; once one did not, none does."""
