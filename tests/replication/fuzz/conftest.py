@@ -2,5 +2,4 @@
 
 from hypothesis import settings
 
-settings.register_profile("fuzz", max_examples=20_000, deadline=None)
-settings.register_profile("brief", max_examples=300, deadline=None)
+settings.register_profile("fuzz", max_examples=20_000)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tutti_replication import ApplyResponse, EpochMismatch, Mutation, PermanentRejection, ReplicationError, encode_batch
@@ -26,6 +26,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     session_upsert("m3", title="Later", updated_at_unix_ms=200),
     turn_upsert("m4"),
     turn_upsert("m5", identity_anchor_turn_id="turn-0", updated_at_unix_ms=200),
+    turn_upsert("m7", identity_anchor_turn_id="turn-9", updated_at_unix_ms=200),
     message_upsert("m6", version=7, updated_at_unix_ms=300),
     *(delete(f"d{number}", key) for number, key in enumerate(KEYS)),
 )
@@ -46,7 +47,7 @@ SPOILING: list[tuple[str, Any]] = [
 @st.composite
 def batches(draw: st.DrawFn) -> bytes:
     elements = []
-    for element in draw(st.lists(st.sampled_from(ELEMENTS), max_size=4)):
+    for element in draw(st.lists(st.sampled_from(ELEMENTS), max_size=6)):
         copy = dict(element)
         if draw(st.integers(0, 5)) == 0:
             name, value = draw(st.sampled_from(SPOILING))
@@ -72,6 +73,7 @@ def answer_of(sink: ConformanceSink, batch: bytes) -> ApplyResponse | tuple[str,
         raise AssertionError(type(error)) from None
 
 
+@settings(deadline=None)  # the examples are the profile's; a busy machine is no failure
 @given(history=st.lists(batches(), min_size=1, max_size=5))
 def test_the_sql_sink_answers_and_shows_what_the_oracle_does(open_sink: OpenSink, history: list[bytes]) -> None:
     """Issue, Bad input: fuzz over decode, validate and apply: accepted, or a typed rejection, nothing else."""
