@@ -9,13 +9,17 @@ that one later is told, because it would begin with a hole.
 from tutti_providers.codex.schema.notifications import Head
 from tutti_side.jsonrpc import Message
 
-__all__ = ["POOL_BYTES_MAX", "POOL_MESSAGES_MAX", "ProvisionalPool"]
+__all__ = ["EVICTED_THREADS_MAX", "POOL_BYTES_MAX", "POOL_MESSAGES_MAX", "ProvisionalPool"]
 
 POOL_MESSAGES_MAX = 4_096
 """Messages kept, of all unknown threads together."""
 
 POOL_BYTES_MAX = 4 << 20
 """The same in bytes of their lines."""
+
+EVICTED_THREADS_MAX = 4_096
+"""Evicted threads that are told apart. Past that no further thread is taken in until the pool is emptied, and whoever
+adopts one that isn't in it is told so, too: the pool can't know any more what that thread has lost."""
 
 
 class ProvisionalPool:
@@ -27,6 +31,7 @@ class ProvisionalPool:
         self._threads: dict[str, list[Message[Head]]] = {}
         self._sizes: dict[str, int] = {}
         self._evicted: dict[str, None] = {}
+        self._is_flooded = False
         self._count = 0
         self.evictions = 0
 
@@ -40,7 +45,7 @@ class ProvisionalPool:
 
     def add(self, thread_id: str, message: Message[Head]) -> list[Message[Head]]:
         """Keep a message; return those that had to go for it."""
-        if thread_id in self._evicted:
+        if self._has_lost(thread_id):
             return [message]
         self._threads.setdefault(thread_id, []).append(message)
         self._sizes[thread_id] = self._sizes.get(thread_id, 0) + len(message.line)
@@ -50,13 +55,14 @@ class ProvisionalPool:
             largest = max(self._sizes, key=self._sizes.__getitem__)
             gone += self._remove(largest)
             self._evicted[largest] = None
+            self._is_flooded = self._is_flooded or len(self._evicted) >= EVICTED_THREADS_MAX
             self.evictions += 1
         return gone
 
     def take(self, thread_id: str) -> list[Message[Head]] | None:
         """Hand out what was kept of a thread; None when some of it was evicted."""
-        if thread_id in self._evicted:
-            del self._evicted[thread_id]
+        if self._has_lost(thread_id):
+            self._evicted.pop(thread_id, None)
             return None
         return self._remove(thread_id)
 
@@ -66,8 +72,13 @@ class ProvisionalPool:
         self._threads.clear()
         self._sizes.clear()
         self._evicted.clear()
+        self._is_flooded = False
         self._count = 0
         return gone
+
+    def _has_lost(self, thread_id: str) -> bool:
+        """True when a part of the thread may be gone."""
+        return thread_id in self._evicted or (self._is_flooded and thread_id not in self._threads)
 
     def _remove(self, thread_id: str) -> list[Message[Head]]:
         messages = self._threads.pop(thread_id, [])

@@ -1,0 +1,249 @@
+"""Which message goes to which route: exact, early, late, unknown, closed, without a thread, malformed."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tutti_providers.codex import _pool, _router
+from tutti_providers.codex._router import PoolOverflowError, Router
+from tutti_providers.codex.schema.notifications import Head
+from tutti_side.jsonrpc import CODEX, ConnectionClosedError, Message, PeerExit
+from tutti_side.jsonrpc.codec import Codec
+
+
+def read(*messages: dict[str, Any]) -> list[Message[Head]]:
+    """What the peer makes of these lines."""
+    return list(Codec(Head, CODEX).decode_lines([msgspec.json.encode(message) for message in messages]))
+
+
+def said(thread_id: str | None, number: int = 0) -> dict[str, Any]:
+    return {"method": "thread/status/changed", "params": {"threadId": thread_id, "number": number}}
+
+
+def asked(thread_id: str, request_id: int | str) -> dict[str, Any]:
+    return {
+        "method": "item/commandExecution/requestApproval",
+        "id": request_id,
+        "params": {"threadId": thread_id, "turnId": "t", "itemId": "i"},
+    }
+
+
+class Recorder:
+    """A route that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.batch: list[Message[Head]] = []
+        self.batches: list[list[dict[str, Any]]] = []
+        self.crashes: list[Exception] = []
+        self.lost: list[int | None] = []
+        self.failure: Exception | None = None
+
+    def deliver(self, messages: list[Message[Head]]) -> None:
+        self.batches.append([msgspec.json.decode(message.line) for message in messages])
+        if self.failure is not None:
+            raise self.failure
+
+    def crash(self, error: Exception) -> None:
+        self.crashes.append(error)
+
+    def connection_lost(self, exit_status: int | None) -> None:
+        self.lost.append(exit_status)
+
+    @property
+    def got(self) -> list[dict[str, Any]]:
+        return [message for batch in self.batches for message in batch]
+
+
+class Lab:
+    """A router, and the ids of the requests that it declined."""
+
+    def __init__(self) -> None:
+        self.declined: list[int | str | None] = []
+        self.router = Router(lambda message: self.declined.append(message.id))
+
+    def route(self, thread_id: str) -> Recorder:
+        route = Recorder()
+        self.router.begin_creation()
+        self.router.register(thread_id, route)
+        self.router.end_creation()
+        return route
+
+    def feed(self, *messages: dict[str, Any]) -> None:
+        self.router.feed(read(*messages))
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        return dict(self.router.statistics().dropped)
+
+
+@pytest.fixture
+def lab() -> Lab:
+    return Lab()
+
+
+def test_each_thread_gets_its_own_messages_as_one_batch_a_read_in_wire_order(lab: Lab) -> None:
+    """R1, R3."""
+    one, two = lab.route("one"), lab.route("two")
+    lab.feed(said("one", 1), said("two", 1), asked("one", 7), said("two", 2), said("one", 2))
+    lab.feed(said("two", 3))
+    assert one.batches == [[said("one", 1), asked("one", 7), said("one", 2)]]
+    assert two.batches == [[said("two", 1), said("two", 2)], [said("two", 3)]]
+    assert (lab.dropped, lab.declined) == ({}, [])
+
+
+def test_a_thread_is_found_in_each_place_where_the_protocol_names_it(lab: Lab) -> None:
+    """F3: ``threadId``, ``thread.id`` of ``thread/started``, ``conversationId`` of the legacy approvals."""
+    route = lab.route("one")
+    messages = [
+        {"method": "thread/started", "params": {"thread": {"id": "one"}}},
+        {"method": "execCommandApproval", "id": 0, "params": {"conversationId": "one", "callId": "c"}},
+    ]
+    lab.feed(*messages)
+    assert route.got == messages
+
+
+def test_what_comes_before_the_answer_is_kept_and_delivered_at_the_adoption(lab: Lab) -> None:
+    """F3, F4, T11: requests included; then live messages follow."""
+    route = Recorder()
+    lab.router.begin_creation()
+    lab.feed(said("child", 1), asked("child", 0))
+    lab.feed(said("child", 2))
+    assert lab.router.statistics().pooled == 3
+    lab.router.register("child", route)
+    lab.router.end_creation()
+    lab.feed(said("child", 3))
+    assert route.batches == [[said("child", 1), asked("child", 0), said("child", 2)], [said("child", 3)]]
+    assert (lab.dropped, lab.declined, lab.router.statistics().pooled) == ({}, [], 0)
+
+
+def test_an_unknown_thread_is_dropped_and_its_request_declined_when_nothing_is_being_created(lab: Lab) -> None:
+    """R1, R11, F2: there is no fallback to anyone."""
+    route = lab.route("one")
+    lab.feed(said("stranger"), asked("stranger", 0), asked("stranger", "0"))
+    assert route.got == []
+    assert (lab.dropped, lab.declined) == ({"unknown": 3}, [0, "0"])
+
+
+def test_what_nobody_adopted_is_dropped_when_the_last_creation_has_its_outcome(lab: Lab) -> None:
+    """R11, R12: not before; another one may be the one."""
+    lab.router.begin_creation()
+    lab.router.begin_creation()
+    lab.feed(said("child"), asked("child", 3))
+    lab.router.end_creation()
+    assert lab.router.statistics().pooled == 2
+    assert lab.declined == []
+    lab.router.end_creation()
+    assert (lab.dropped, lab.declined) == ({"unadopted": 2}, [3])
+    assert (lab.router.statistics().pooled, lab.router.statistics().creations) == (0, 0)
+
+
+def test_a_retired_thread_is_never_pooled_again_and_its_late_messages_are_dropped(lab: Lab) -> None:
+    """R8, R11, F22, F25, T5: also while something is being created."""
+    route = lab.route("one")
+    lab.router.retire("one")
+    lab.router.retire("one")
+    lab.router.begin_creation()
+    lab.feed(said("one"), asked("one", 4), {"method": "thread/closed", "params": {"threadId": "one"}})
+    assert route.got == []
+    assert (lab.dropped, lab.declined) == ({"closed": 3}, [4])
+    assert lab.router.knows("one")
+    assert lab.router.statistics().routes == 0
+
+
+def test_retiring_a_thread_that_was_only_pooled_drops_what_was_kept_of_it(lab: Lab) -> None:
+    """R6, R11: the child of an open that was given up."""
+    lab.router.begin_creation()
+    lab.feed(said("child"), asked("child", 5), said("other"))
+    lab.router.retire("child")
+    assert (lab.dropped, lab.declined) == ({"closed": 2}, [5])
+    assert lab.router.statistics().pooled == 1
+
+
+def test_only_so_many_closed_threads_are_remembered(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R12: the oldest is forgotten, and is unknown then."""
+    monkeypatch.setattr(_router, "CLOSED_THREADS_MAX", 3)
+    for number in range(5):
+        lab.router.retire(f"thread-{number}")
+    assert [lab.router.knows(f"thread-{number}") for number in range(5)] == [False, False, True, True, True]
+
+
+def test_a_resumed_thread_is_no_closed_one_any_more(lab: Lab) -> None:
+    """Our choice: its early messages are kept like those of a new one."""
+    lab.router.retire("one")
+    lab.router.begin_creation("one")
+    lab.feed(said("one"))
+    route = Recorder()
+    lab.router.register("one", route)
+    assert route.got == [said("one")]
+
+
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        ({"method": "account/rateLimits/updated", "params": {"rateLimits": {}}}, "unthreaded"),
+        ({"method": "configWarning", "params": {}}, "unthreaded"),
+        ({"method": "remoteControl/status/changed"}, "malformed"),
+        ({"method": "thread/status/changed", "params": {"threadId": 7}}, "malformed"),
+        ({"method": "thread/status/changed", "params": {"threadId": None}}, "unthreaded"),
+        ({"method": "thread/status/changed", "params": {"threadId": ""}}, "unthreaded"),
+    ],
+    ids=str,
+)
+def test_a_message_without_a_thread_reaches_nobody(lab: Lab, message: dict[str, Any], cause: str) -> None:
+    """R1: while something is being created as well."""
+    route = lab.route("one")
+    lab.router.begin_creation()
+    lab.feed(message, {**message, "id": 9})
+    assert route.got == []
+    assert (lab.dropped, lab.declined) == ({cause: 2}, [9])
+    assert lab.router.statistics().pooled == 0
+
+
+def test_a_route_that_raises_is_told_and_leaves_the_others_alone(lab: Lab) -> None:
+    """Architecture §3: contained; the reader goes on."""
+    bad, good = lab.route("bad"), lab.route("good")
+    bad.failure = ValueError("a bug")
+    lab.feed(said("bad", 1), said("good", 1))
+    lab.feed(said("good", 2))
+    assert good.got == [said("good", 1), said("good", 2)]
+    assert bad.crashes == [bad.failure]
+    assert lab.router.statistics().route_failures == 1
+
+
+def test_a_route_that_raises_at_its_adoption_is_told_as_well(lab: Lab) -> None:
+    """Architecture §3: the fork's own answer is not harmed."""
+    route = Recorder()
+    route.failure = ValueError("a bug")
+    lab.router.begin_creation()
+    lab.feed(said("child"))
+    lab.router.register("child", route)
+    assert route.crashes == [route.failure]
+
+
+def test_a_thread_whose_early_messages_were_evicted_is_not_registered(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R12, architecture §3: it would begin with a hole; what was evicted is declined at once."""
+    lab.router._pool = _pool.ProvisionalPool(messages_max=2)
+    lab.router.begin_creation()
+    lab.feed(said("child", 1), asked("child", 6), said("other"))
+    assert (lab.dropped, lab.declined) == ({"evicted": 2}, [6])
+    with pytest.raises(PoolOverflowError):
+        lab.router.register("child", Recorder())
+    assert not lab.router.knows("child")
+    assert lab.router.statistics().evictions == 1
+
+
+def test_the_end_of_the_connection_reaches_every_route_once(lab: Lab) -> None:
+    """R8, R9, F14."""
+    routes = [lab.route("one"), lab.route("two")]
+    ended: list[bool] = []
+    lab.router.on_lost = lambda: ended.append(True)
+    lab.router.begin_creation()
+    lab.feed(said("child"))
+    lab.router.connection_lost(ConnectionClosedError("eof", PeerExit(status=-9)))
+    assert [route.lost for route in routes] == [[-9], [-9]]
+    assert ended == [True]
+    statistics = lab.router.statistics()
+    assert (statistics.routes, statistics.pooled) == (0, 0)
