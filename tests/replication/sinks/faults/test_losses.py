@@ -3,9 +3,13 @@
 nothing acknowledged lost, nothing applied twice.
 """
 
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,6 +134,48 @@ def test_a_server_killed_in_mid_batch_loses_nothing_that_was_acknowledged(mortal
             assert one.snapshot == (expected and expected.snapshot)
     assert {one.key for one in changes.items} == {mutation.key for mutation in oracle.log.accepted}
     assert lost >= KILLS // 2
+
+
+CHILD = """
+import os, signal, sys
+from pathlib import Path
+from sqlalchemy import event
+from tutti_sinks import open_sql_sink
+
+url, statement, path = sys.argv[1:]
+seen = []
+
+def before(*_):
+    seen.append(1)
+    if len(seen) == int(statement):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+with open_sql_sink(url) as sink:
+    event.listen(sink._engine, "before_cursor_execute", before)
+    sink.apply(Path(path).read_bytes())
+"""
+"""A process that applies one batch and dies at a statement of it."""
+
+
+@pytest.mark.process
+def test_a_process_killed_in_mid_batch_leaves_all_or_nothing_in_sqlite(tmp_path: Path) -> None:
+    """R16, R17: the embedded database dies with its process; at each of the statements once."""
+    url, file = f"sqlite:///{tmp_path / 'sink.sqlite'}", tmp_path / "batch"
+    with open_sql_sink(url) as sink:
+        first = sink.apply(batch(0))
+    for statement in range(1, KILLS + 1):
+        file.write_bytes(batch(1))
+
+        end = subprocess.run([sys.executable, "-c", CHILD, url, str(statement), str(file)], check=False)
+
+        assert end.returncode == -signal.SIGKILL
+        with open_sql_sink(url) as sink:
+            assert sink.last_cursor() == first.result.cursor
+            assert [one.cursor for one in sink.apply(batch(0)).acknowledgements] == [
+                one.cursor for one in first.acknowledgements
+            ]
+    with open_sql_sink(url) as sink:
+        assert {one.disposition for one in sink.apply(batch(1)).acknowledgements} == {"applied"}
 
 
 def kill_when(server: Any, reached: threading.Event, dead: threading.Event) -> None:
