@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 import trio
 
-from tutti_providers.codex._declines import REFUSED_CODE, refusal
+from tutti_providers.codex._asking import refuse
 from tutti_providers.codex._launch import Handshake, handshake
 from tutti_providers.codex._router import Router, RouterStatistics
 from tutti_providers.codex._thread import TURN_BEGIN_WAIT_S, CodexThread
@@ -31,7 +31,6 @@ from tutti_side.jsonrpc import (
     REQUEST_DEADLINE_S,
     ConnectionClosedError,
     InvalidResultError,
-    LocalError,
     Message,
     Peer,
     PeerStatistics,
@@ -163,10 +162,6 @@ class Connection:
         except InvalidResultError as error:
             raise ProviderProtocolError(method, error.where) from error
 
-    def decline(self, message: Message[Head]) -> None:
-        """Refuse a request of the server, in its own form. Synchronous; called in the reader."""
-        decline(self.peer, message)
-
     # What nobody waits for any more
 
     def release_thread(self, thread_id: str) -> Release:
@@ -232,19 +227,6 @@ class Connection:
             await self.request(params, Empty, deadline_s=CLEANUP_DEADLINE_S, cleanup=True)
 
 
-def decline(peer: Peer[Head], message: Message[Head]) -> None:
-    """Refuse one request of the server."""
-    assert message.id is not None
-    answer = refusal(message.method or "")
-    try:
-        if answer is None:
-            peer.respond_error(message.id, REFUSED_CODE, "this client does not answer such requests")
-        else:
-            peer.respond(message.id, answer)
-    except (LocalError, ConnectionClosedError):
-        return  # answered already, or nobody is left to hear it
-
-
 @asynccontextmanager
 async def open_connection(
     transport: Transport, *, name: str, rng: random.Random | None = None
@@ -263,7 +245,12 @@ async def open_connection(
     Cancellation: what runs in the background is cancelled; the transport's owner ends the process.
     """
     peers: list[Peer[Head]] = []
-    router = Router(lambda message: decline(peers[0], message))
+
+    def decline(message: Message[Head]) -> None:
+        assert message.id is not None
+        refuse(peers[0], message.id, message.method or "")
+
+    router = Router(decline)
     async with open_peer(transport, router, params_type=Head, name=name, rng=rng) as peer:
         peers.append(peer)
         shaken = await handshake(peer, client_name=CLIENT_NAME, client_version=CLIENT_VERSION)

@@ -159,12 +159,28 @@ def check_resumed(asked: ResumeParams) -> Callable[[OpenedThread], str | None]:
     return check
 
 
-def turn_params(thread_id: str, content: tuple[Content, ...], client_submit_id: str | None) -> TurnStartParams:
-    """Return a turn of a canonical session; its settings are the thread's."""
+def turn_params(
+    thread_id: str,
+    content: tuple[Content, ...],
+    client_submit_id: str | None,
+    settings: SourceSettings,
+    host_context: str | None,
+) -> TurnStartParams:
+    """Return a turn of a canonical session; its settings are the thread's. The host's context goes with it."""
     return TurnStartParams(
         thread_id=thread_id,
         input=tuple(TextInput(text=block.text) for block in content),
         client_user_message_id=client_submit_id,
+        collaboration_mode=None if host_context is None else _mode(settings, host_context),
+    )
+
+
+def _mode(settings: SourceSettings, instructions: str) -> CollaborationMode:
+    return CollaborationMode(
+        mode=settings.mode,
+        settings=CollaborationSettings(
+            model=settings.model, reasoning_effort=settings.effort, developer_instructions=instructions
+        ),
     )
 
 
@@ -187,10 +203,5 @@ def side_turn_params(
         approval_policy=source.approval_policy,
         approvals_reviewer=REVIEWER,
         sandbox_policy=source.sandbox_policy,
-        collaboration_mode=CollaborationMode(
-            mode=source.mode,
-            settings=CollaborationSettings(
-                model=source.model, reasoning_effort=source.effort, developer_instructions=instructions
-            ),
-        ),
+        collaboration_mode=_mode(source, instructions),
     )

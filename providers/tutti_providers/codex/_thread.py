@@ -5,19 +5,23 @@ know it even when nobody listens any more: a thread whose sink is gone still see
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import msgspec
 import trio
 
+from tutti_providers.codex._asking import Asker, ThreadInteractions
 from tutti_providers.codex._settings import SourceSettings
-from tutti_providers.codex.schema.items import AgentMessageItem, Turn, decode_item
+from tutti_providers.codex.schema.items import AgentMessageItem, ThreadStatus, Turn, decode_item
 from tutti_providers.codex.schema.notifications import (
     Head,
     ItemCompleted,
+    ItemStarted,
     Notification,
+    RequestResolved,
     ThreadClosed,
     ThreadSettingsUpdated,
+    ThreadStatusChanged,
     TurnCompleted,
     TurnStarted,
     decode_notification,
@@ -28,6 +32,8 @@ from tutti_side.contract import (
     EventSink,
     MessageDelta,
     MessageUpdated,
+    SessionUpdated,
+    StatePatch,
     TurnCanceled,
     TurnFailed,
     TurnId,
@@ -57,7 +63,7 @@ class CodexThread:
 
     Args:
       sink: where its events go, until `detach`.
-      decline: refuses a request of the server.
+      asker: answers the server's requests.
       source: the thread that a Side was forked from; None for a canonical session.
       instructions: a Side's composed instructions.
     """
@@ -65,7 +71,7 @@ class CodexThread:
     def __init__(
         self,
         sink: EventSink,
-        decline: Callable[[Message[Head]], None],
+        asker: Asker,
         *,
         source: "CodexThread | None" = None,
         instructions: str = "",
@@ -87,7 +93,8 @@ class CodexThread:
         self.dropped: Counter[str] = Counter()
         self._settings: SourceSettings | None = None
         self._sink: EventSink | None = sink
-        self._decline = decline
+        self._closing = False
+        self.interactions = ThreadInteractions(asker, in_side=source is not None)
         self._ended_turns: dict[str, None] = {}
 
     def __repr__(self) -> str:
@@ -104,9 +111,15 @@ class CodexThread:
         self.thread_id = thread_id
         self._settings = settings
 
+    def begin_close(self) -> None:
+        """Refuse what waits for its user, and what is still asked from now on. Idempotent."""
+        self._closing = True
+        self._emit(self.interactions.refuse_all())
+
     def detach(self) -> None:
-        """Let nothing reach the sink any more. Idempotent."""
+        """Let nothing reach the sink any more, and refuse what waits. Idempotent."""
         self._sink = None
+        self.interactions.refuse_all()
 
     # Route
 
@@ -124,12 +137,13 @@ class CodexThread:
                 append(MessageDelta(head.turn_id, head.item_id, head.delta))  # type: ignore[arg-type]
                 size_bytes += len(message.line)
             elif message.id is not None:
-                self._decline(message)
+                heard = self._sink is not None and not self._closing
+                append(self.interactions.take(message, heard=heard, ended_turns=self._ended_turns))
+                size_bytes += len(message.line)
             else:
-                event = self._normalise(message)
-                if event is not None:
+                for event in self._normalise(message):
                     append(event)
-                    size_bytes += len(message.line)
+                size_bytes += len(message.line)
         if events and self._sink is not None:
             self._sink.emit(events, size_bytes)
 
@@ -148,7 +162,12 @@ class CodexThread:
         self.turn_began.set()
         self.turn_ended.set()
         self.first_item.set()
+        self.interactions.forget()
         self._end("lost")
+
+    def _emit(self, events: list[Event]) -> None:
+        if events and self._sink is not None:
+            self._sink.emit(events, 0)
 
     def _end(self, reason: EndReason) -> None:
         sink, self._sink = self._sink, None
@@ -196,17 +215,20 @@ class CodexThread:
 
     # Normalising what is not hot
 
-    def _normalise(self, message: Message[Head]) -> Event | None:
+    def _normalise(self, message: Message[Head]) -> Sequence[Event]:
         method = message.method or ""
         try:
             notification = decode_notification(method, message.line)
         except (msgspec.DecodeError, RecursionError):
             self.dropped["malformed"] += 1
-            return None
+            return ()
         if notification is None:
             self.dropped["not modelled"] += 1
-            return None
-        return self._event_of(notification)
+            return ()
+        if isinstance(notification, TurnCompleted):
+            return self._end_events(notification.turn)
+        event = self._event_of(notification)
+        return () if event is None else (event,)
 
     def _event_of(self, notification: Notification) -> Event | None:
         if isinstance(notification, TurnStarted):
@@ -216,27 +238,35 @@ class CodexThread:
             self._begin_turn(turn_id)
             self.turn_began.set()
             return TurnStartedEvent(turn_id)
-        if isinstance(notification, TurnCompleted):
-            return self._end_event(notification.turn)
-        if isinstance(notification, ItemCompleted):
+        if isinstance(notification, ItemStarted):
+            self.interactions.item_started(notification.item)
+        elif isinstance(notification, ItemCompleted):
             self.first_item.set()
             return self._message_of(notification)
-        if isinstance(notification, ThreadSettingsUpdated):
-            self._settings = SourceSettings.of_update(notification.thread_settings)
+        elif isinstance(notification, RequestResolved):
+            return self.interactions.resolved(notification.request_id)
+        elif isinstance(notification, ThreadStatusChanged):
+            return _state_of(notification.status)
+        elif isinstance(notification, ThreadSettingsUpdated):
+            settings = notification.thread_settings
+            self._settings = SourceSettings.of_update(settings)
+            return SessionUpdated(settings.cwd, settings.model, settings.model_provider)
         elif isinstance(notification, ThreadClosed):
             self._end("lost")
         return None
 
-    def _end_event(self, turn: Turn) -> Event | None:
+    def _end_events(self, turn: Turn) -> Sequence[Event]:
+        """Say a turn's end, once, and before it the end of what it asked."""
         turn_id = TurnId(turn.id)
         if not self._end_turn(turn_id):
             self.dropped["repeated end"] += 1
-            return None
+            return ()
+        settled = self.interactions.turn_ended(turn_id)
         if turn.status == "completed":
-            return TurnCompletedEvent(turn_id)
+            return (*settled, TurnCompletedEvent(turn_id))
         if turn.status == "interrupted":
-            return TurnCanceled(turn_id)
-        return TurnFailed(turn_id, "" if turn.error is None else turn.error.message)
+            return (*settled, TurnCanceled(turn_id))
+        return (*settled, TurnFailed(turn_id, "" if turn.error is None else turn.error.message))
 
     def _message_of(self, completed: ItemCompleted) -> Event | None:
         try:
@@ -248,3 +278,15 @@ class CodexThread:
             self.dropped["not modelled"] += 1
             return None
         return MessageUpdated(TurnId(completed.turn_id), item.id, item.text)
+
+
+_STATUSES = {"idle": "idle", "active": "active", "systemError": "error", "notLoaded": "unloaded"}
+_WAITING = {"waitingOnApproval": "approval", "waitingOnUserInput": "input"}
+
+
+def _state_of(status: ThreadStatus) -> StatePatch | None:
+    """Say what a thread is doing in the contract's words; None for a status that we don't know."""
+    known = _STATUSES.get(status.type)
+    if known is None:
+        return None
+    return StatePatch(known, tuple(_WAITING[flag] for flag in status.active_flags if flag in _WAITING))

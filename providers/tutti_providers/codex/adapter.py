@@ -36,6 +36,8 @@ from tutti_side.contract import (
     CanonicalRef,
     EventSink,
     ExecTurn,
+    InteractionAnswer,
+    InteractionId,
     InvalidSettingsError,
     Liveness,
     Metrics,
@@ -189,7 +191,7 @@ class CodexAdapter:
         sink: EventSink,
     ) -> SessionBinding:
         connection = await self._lease(ref)
-        thread = CodexThread(sink, connection.decline)
+        thread = CodexThread(sink, connection.peer)
         creation = ThreadCreation(connection, thread, check)
         try:
             opened = await creation.run(params)
@@ -251,6 +253,7 @@ class CodexAdapter:
         released = thread.lost
         try:
             if not thread.lost:
+                thread.begin_close()
                 await self._end_turn(live)
                 await self._quietly(connection, BackgroundTerminalsCleanParams(thread_id=thread.thread_id), Empty)
                 thread.detach()
@@ -264,6 +267,12 @@ class CodexAdapter:
             else:
                 connection.release_thread(thread.thread_id)
             connection.give_back(ref)
+
+    # InteractiveAdapter
+
+    def respond(self, ref: ScopeRef, interaction_id: InteractionId, answer: InteractionAnswer) -> bool:
+        """Answer what the server asks; see `tutti_side.contract.InteractiveAdapter.respond`."""
+        return self._find(ref).thread.interactions.respond(interaction_id, answer)
 
     # SideConversationAdapter
 
@@ -283,7 +292,7 @@ class CodexAdapter:
         """Branch a live source; see `tutti_side.contract.SideConversationAdapter.open_side`."""
         source = self._find(request.source)
         connection = source.connection
-        thread = CodexThread(sink, connection.decline, source=source.thread, instructions=request.instructions)
+        thread = CodexThread(sink, connection.peer, source=source.thread, instructions=request.instructions)
         connection.lease(request.side)
         opening = self._openings[request.side] = SideOpening(connection, source.thread, thread)
         try:
@@ -393,7 +402,9 @@ def _start_params(request: StartSession) -> StartParams:
 
 def _exec_params(thread: CodexThread, request: ExecTurn) -> TurnStartParams:
     if thread.source is None:
-        return turn_params(thread.thread_id, request.content, request.client_submit_id)
+        return turn_params(
+            thread.thread_id, request.content, request.client_submit_id, thread.settings, request.host_context
+        )
     return side_turn_params(
         thread.thread_id, request.content, request.client_submit_id, thread.source.settings, thread.instructions
     )

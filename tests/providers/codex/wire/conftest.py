@@ -262,6 +262,11 @@ class Listener:
         return [type(event).__name__ for event in self.events]
 
     @property
+    def told(self) -> list[str]:
+        """The kinds without what the thread is doing, which comes beside the turns."""
+        return [kind for kind in self.kinds if kind != "StatePatch"]
+
+    @property
     def text(self) -> str:
         """All deltas, joined."""
         return "".join(event.text for event in self.events if type(event).__name__ == "MessageDelta")

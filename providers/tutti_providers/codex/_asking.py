@@ -1,0 +1,154 @@
+"""The interactions of one thread: what the server asks there, and how each is settled exactly once. Synchronous.
+
+A request becomes an event, or is refused at once when no user could answer it: it is not of a kind that users answer,
+its turn is over, nobody listens to the thread, or too many wait already. It is settled by our answer and the server's
+word about it, by its turn's end, or by the thread's; whichever comes first counts, and the others find nothing left.
+"""
+
+from collections import Counter
+from collections.abc import Container
+from typing import Protocol
+
+import msgspec
+
+from tutti_providers.codex._declines import REFUSED_CODE, refusal
+from tutti_providers.codex._interactions import Pending, pending_of
+from tutti_providers.codex.schema.items import FileChangeItem, decode_item
+from tutti_providers.codex.schema.notifications import Head
+from tutti_side.contract import Audit, Event, InteractionAnswer, InteractionId, InteractionResolved, ProviderLostError
+from tutti_side.jsonrpc import ConnectionClosedError, LocalError, Message, RequestId
+
+__all__ = ["Asker", "ThreadInteractions", "refuse"]
+
+PENDING_MAX = 256
+"""Interactions that wait at once in one thread; more are refused."""
+
+CHANGES_MAX = 64
+"""File changes whose paths are remembered for their approvals."""
+
+
+class Asker(Protocol):
+    """The part of `tutti_side.jsonrpc.Peer` that answers the server's requests."""
+
+    def respond(self, request_id: RequestId, result: object) -> None:
+        """Answer."""
+        ...
+
+    def respond_error(self, request_id: RequestId, code: int, message: str) -> None:
+        """Answer with an error."""
+        ...
+
+    def settle_request(self, request_id: RequestId) -> None:
+        """Take the server's word that no answer is needed."""
+        ...
+
+
+def refuse(asker: Asker, request_id: RequestId, method: str) -> None:
+    """Refuse one request of the server in its own form."""
+    answer = refusal(method)
+    try:
+        if answer is None:
+            asker.respond_error(request_id, REFUSED_CODE, "this client does not answer such requests")
+        else:
+            asker.respond(request_id, answer)
+    except (LocalError, ConnectionClosedError):
+        return  # answered already, or nobody is left to hear it
+
+
+class ThreadInteractions:
+    """What waits for its user in one thread."""
+
+    def __init__(self, asker: Asker, *, in_side: bool) -> None:
+        self._asker = asker
+        self._in_side = in_side
+        self._pending: dict[InteractionId, Pending] = {}
+        self._changes: dict[str, tuple[str, ...]] = {}
+        self.counted: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def item_started(self, item: msgspec.Raw) -> None:
+        """Remember the paths of a file change: the request for its approval names the item only."""
+        try:
+            decoded = decode_item(item)
+        except (msgspec.DecodeError, RecursionError):
+            return
+        if isinstance(decoded, FileChangeItem):
+            self._changes[decoded.id] = tuple(change.path for change in decoded.changes)
+            if len(self._changes) > CHANGES_MAX:
+                del self._changes[next(iter(self._changes))]
+
+    def take(self, message: Message[Head], *, heard: bool, ended_turns: Container[str | None]) -> Event:
+        """Take a request of the server; return what is to be said of it.
+
+        Args:
+          heard: whether anybody listens to the thread.
+          ended_turns: turns that are over; nobody can answer for them.
+        """
+        request_id, method = message.id, message.method or ""
+        assert request_id is not None
+        try:
+            pending = pending_of(method, message.line, request_id, in_side=self._in_side, changes=self._changes)
+        except (msgspec.DecodeError, RecursionError):
+            self.counted["malformed"] += 1
+            pending = None
+        full = len(self._pending) >= PENDING_MAX
+        if pending is None or full or not heard or pending.requested.turn_id in ended_turns:
+            self.counted["refused"] += 1
+            refuse(self._asker, request_id, method)
+            return Audit("request_declined", method)
+        self._pending[pending.interaction_id] = pending
+        return pending.requested
+
+    def respond(self, interaction_id: InteractionId, answer: InteractionAnswer) -> bool:
+        """Answer, once; False when nobody waits. Check and sending are one step.
+
+        Raises:
+          InvalidAnswerError: it does not take this answer; it still waits.
+          ProviderLostError: the connection is gone.
+        """
+        pending = self._pending.get(interaction_id)
+        if pending is None or pending.answered:
+            return False
+        result = pending.encode(answer)
+        try:
+            self._asker.respond(pending.request_id, result)
+        except ConnectionClosedError as error:
+            raise ProviderLostError(None if error.exit is None else error.exit.status) from error
+        except LocalError:
+            return False
+        pending.answered = True
+        return True
+
+    def resolved(self, request_id: RequestId) -> Event | None:
+        """Take the server's word that it needs no answer any more."""
+        self._asker.settle_request(request_id)
+        for pending in self._pending.values():
+            if pending.request_id == request_id and type(pending.request_id) is type(request_id):
+                return self._settle(pending)
+        return None
+
+    def turn_ended(self, turn_id: str) -> list[Event]:
+        """Settle what that turn asked: the server waits for it no longer, and says so only later, or never."""
+        gone = [pending for pending in self._pending.values() if pending.requested.turn_id == turn_id]
+        for pending in gone:
+            self._asker.settle_request(pending.request_id)
+        return [self._settle(pending) for pending in gone]
+
+    def refuse_all(self) -> list[Event]:
+        """Refuse what waits: nobody will answer it any more."""
+        gone = list(self._pending.values())
+        for pending in gone:
+            if not pending.answered:
+                self.counted["refused"] += 1
+                refuse(self._asker, pending.request_id, pending.method)
+        return [self._settle(pending) for pending in gone]
+
+    def forget(self) -> None:
+        """The connection is gone, and every request with it."""
+        self._pending.clear()
+
+    def _settle(self, pending: Pending) -> Event:
+        del self._pending[pending.interaction_id]
+        return InteractionResolved(pending.interaction_id, "answered" if pending.answered else "superseded")
