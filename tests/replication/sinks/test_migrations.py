@@ -107,7 +107,7 @@ def test_a_step_that_broke_in_the_middle_is_run_again(engine: Engine) -> None:
 
 def test_openers_at_the_same_time_migrate_once(database_url: str) -> None:
     """Several processes of one service start together. Source: our choice."""
-    errors: list[BaseException] = []
+    errors: list[Exception] = []
     ready = threading.Barrier(4)
 
     def open_one() -> None:
@@ -115,7 +115,7 @@ def test_openers_at_the_same_time_migrate_once(database_url: str) -> None:
         try:
             ready.wait(30)
             migrate(engine, 1)
-        except BaseException as error:
+        except Exception as error:
             errors.append(error)
         finally:
             engine.dispose()
