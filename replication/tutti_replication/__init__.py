@@ -14,7 +14,7 @@ from .acknowledgement import (
     summarize_acknowledgements,
 )
 from .admission import admit_batch
-from .codec import BATCH_BYTES_MAX, decode_batch, encode_batch, encode_mutation, join_batch
+from .codec import BATCH_BYTES_MAX, decode_batch, encode_batch, encode_mutation, join_batch, to_wire
 from .epoch import PROJECTION_EPOCH, EpochMismatch
 from .errors import AcknowledgementError, BatchTooLarge, ReplicationError
 from .mutation import Mutation
@@ -49,6 +49,7 @@ __all__ = [
     "encode_mutation",
     "join_batch",
     "summarize_acknowledgements",
+    "to_wire",
     "validate_batch",
     "validate_mutation",
 ]
