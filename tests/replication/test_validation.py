@@ -124,7 +124,7 @@ spoiled("target", "target.id", "target-2", Rule.KEY_MISMATCH)
 spoiled("target", "target.launchRef", [], Rule.OBJECT_REQUIRED)
 spoiled("target", "target.launchRef", None, Rule.OBJECT_REQUIRED)
 spoiled("target", "target.sortOrder", INT_MIN - 1, Rule.INTEGER_RANGE)
-spoiled("target", "targetScope.ownerUserId", "\u00a0", Rule.ID_BLANK)
+spoiled("target", "targetScope.ownerUserId", " ", Rule.ID_BLANK)
 spoiled("target", "targetScope.ownerDeviceId", "device-2", Rule.SCOPE_DEVICE)
 spoiled("target", "key.agentTargetId", "\u2003", Rule.ID_BLANK)
 spoiled("target", "key.agentSessionId", "session-1", Rule.KEY_PARTS)
@@ -213,7 +213,7 @@ for wire_name in ("occurredAtUnixMs", "startedAtUnixMs", "completedAtUnixMs", "d
 
 def id_of(case: Spoiled) -> str:
     subject, path, value, rule, _ = case
-    shown = "absent" if value is ABSENT else repr(value)[:12]
+    shown = "absent" if value is ABSENT else repr(value)[:16]
     return f"{rule}-{subject}-{path}-{shown}"
 
 
