@@ -46,22 +46,19 @@ class TurnRecord:
         self.parts: dict[str, list[str]] = {}
         self._size = 0
 
-    def add(self, item_id: str, texts: list[str]) -> None:
-        """Append deltas of an item, as many as the bound allows."""
-        self._size += sum(map(len, texts))
-        if self._size > TURN_TEXT_MAX:
-            texts = self._cut(texts)
-        if texts:
-            self.parts.setdefault(item_id, []).append("".join(texts))
-
-    def _cut(self, texts: list[str]) -> list[str]:
-        """Return the leading texts that still fit; once one did not, none does."""
-        size = self._size - sum(map(len, texts))
-        for count, text in enumerate(texts):
-            size += len(text)
-            if size > TURN_TEXT_MAX:
-                return texts[:count]
-        return texts
+    def add(self, item_id: str, text: str) -> None:
+        """Append a piece of an item, as much of it as the bound allows."""
+        room = TURN_TEXT_MAX - self._size
+        self._size += len(text)
+        if len(text) > room:
+            text = text[: max(room, 0)]
+            if not text:
+                return
+        parts = self.parts.get(item_id)
+        if parts is None:
+            self.parts[item_id] = [text]
+        else:
+            parts.append(text)
 
     def replace(self, item_id: str, text: str) -> None:
         """Take an item's whole text: it is the authority, whatever the deltas made."""
@@ -131,19 +128,22 @@ class TurnTable:
         for event in events:
             if type(event) is MessageDelta:
                 if event.item_id != item_id or event.turn_id != turn_id:
-                    self._add(turn_id, item_id, texts)
+                    if turn_id is not None:
+                        self._add(turn_id, item_id, texts)
                     turn_id, item_id, texts = event.turn_id, event.item_id, []
                 texts.append(event.text)
             else:
-                self._add(turn_id, item_id, texts)
-                turn_id, item_id, texts = None, "", []
+                if turn_id is not None:
+                    self._add(turn_id, item_id, texts)
+                    turn_id = None
                 self._apply(event)
-        self._add(turn_id, item_id, texts)
+        if turn_id is not None:
+            self._add(turn_id, item_id, texts)
 
-    def _add(self, turn_id: TurnId | None, item_id: str, texts: list[str]) -> None:
-        record = None if turn_id is None else self._record(turn_id, len(texts))
+    def _add(self, turn_id: TurnId, item_id: str, texts: list[str]) -> None:
+        record = self._record(turn_id, len(texts))
         if record is not None:
-            record.add(item_id, texts)
+            record.add(item_id, "".join(texts))
 
     def _apply(self, event: Event) -> None:
         """Follow an event that is no delta."""

@@ -118,6 +118,41 @@ def test_deltas_past_the_bound_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> 
     assert record.messages() == ("12345" * 5,)
 
 
+def test_nothing_is_added_for_deliveries_past_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R12: neither text nor an empty piece for each, also for items that begin there."""
+    monkeypatch.setattr(_turns, "TURN_TEXT_MAX", 7)
+    table = TurnTable()
+    table.begin()
+    record = table.bind(T1)
+    for item in ("i", "i", "i", "j", "i"):
+        table.apply([MessageDelta(T1, item, "12345")])
+    assert record.parts == {"i": ["12345", "12"]}
+
+
+def test_deltas_of_several_items_and_turns_in_one_delivery_stay_apart() -> None:
+    """R3: deltas in a row are taken together, and only those."""
+    other = TurnId("other")
+    table = TurnTable()
+    table.begin()
+    record = table.bind(T1)
+    table.apply(
+        [
+            MessageDelta(T1, "i", "a"),
+            MessageDelta(T1, "j", "x"),
+            MessageDelta(other, "j", "not ours"),
+            MessageDelta(T1, "i", "b"),
+            TurnStarted(T1),
+            MessageDelta(T1, "i", "c"),
+            MessageDelta(T1, "i", "d"),
+            TurnCompleted(T1),
+            MessageDelta(T1, "i", "late"),
+            MessageDelta(T1, "i", "late"),
+        ]
+    )
+    assert record.messages() == ("abcd", "x")
+    assert table.late_events == 2
+
+
 def test_losing_the_scope_settles_every_waiter() -> None:
     """R9: nobody waits for ever."""
     table = TurnTable()
