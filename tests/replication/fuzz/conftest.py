@@ -2,4 +2,4 @@
 
 from hypothesis import settings
 
-settings.register_profile("fuzz", max_examples=20_000)
+settings.register_profile("fuzz", max_examples=5_000)
