@@ -6,14 +6,9 @@ Read the pure files first: `_side_state` (lifecycle table), `_gate` (before the 
 provider, a store or a wire.
 """
 
-from tutti_side.runtime.controller import (
-    HOST_STOP_S,
-    ControllerStatistics,
-    HostStoppedError,
-    RuntimeController,
-    open_controller,
-)
+from tutti_side.runtime.controller import HOST_STOP_S, ControllerStatistics, RuntimeController, open_controller
 from tutti_side.runtime.errors import (
+    HostStoppedError,
     InteractionAlreadyAnsweredError,
     InteractionError,
     InteractionInvalidError,

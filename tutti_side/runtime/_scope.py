@@ -23,6 +23,7 @@ class EventScope:
         session only cuts those subscribers off.
       tap: gets every batch besides; for what makes a canonical session durable. A Side has none.
       on_end: called once, when the scope ends for a reason that nobody asked for.
+      on_drop: told how many events reached nobody: they came too late, or were not committed.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class EventScope:
         ends_when_all_lag: bool,
         on_end: Callable[[EndReason], None],
         tap: Callable[[EventBatch], None] | None = None,
+        on_drop: Callable[[int], None] | None = None,
     ) -> None:
         self.turns = TurnTable()
         self.interactions = InteractionTable()
@@ -42,6 +44,7 @@ class EventScope:
         self._ends_when_all_lag = ends_when_all_lag
         self._on_end = on_end
         self._tap = tap
+        self._on_drop = on_drop
 
     @property
     def is_committed(self) -> bool:
@@ -61,11 +64,11 @@ class EventScope:
     def emit(self, events: Sequence[Event], size_bytes: int) -> None:
         """Take events of the adapter, in wire order."""
         if self.ended is not None:
-            self.dropped_events += len(events)
+            self._drop(len(events))
         elif self._gate.is_open:
             self._publish(tuple(events), size_bytes)
         elif not self._gate.hold(events, size_bytes):
-            self.dropped_events += len(events)
+            self._drop(len(events))
             self.end("overflow")
 
     def commit(self, provider_session_id: str, subscriptions: Sequence[Subscription]) -> None:
@@ -109,7 +112,7 @@ class EventScope:
         if self.ended is not None:
             return False
         self.ended = reason
-        self.dropped_events += self._gate.kept
+        self._drop(self._gate.kept)
         was_committed = self._gate.is_open
         self._gate.drop()
         terminal = SessionClosed() if reason == "closed" else SessionExpired(reason)
@@ -122,3 +125,8 @@ class EventScope:
         self.turns.lose()
         self.interactions.lose()
         return True
+
+    def _drop(self, count: int) -> None:
+        self.dropped_events += count
+        if count and self._on_drop is not None:
+            self._on_drop(count)

@@ -5,6 +5,7 @@ It takes the lifecycle locks itself, so an opener that gives up leaves nothing h
 joined wait for `settled`; a closer waits for `gone`.
 """
 
+import logging
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,6 +22,7 @@ from tutti_side.contract import (
     SideRef,
 )
 from tutti_side.errors import TuttiSideError
+from tutti_side.runtime._log import log
 from tutti_side.runtime._scope import EventScope
 from tutti_side.runtime._side_state import SideLifecycle
 from tutti_side.runtime.errors import (
@@ -53,7 +55,7 @@ class SideScope:
         self.source: CanonicalRef = request.source
         self.request_id = request_id
         self.source_provider_session_id = ""
-        self.events = EventScope(ends_when_all_lag=True, on_end=self._on_end)
+        self.events = EventScope(ends_when_all_lag=True, on_end=self._on_end, on_drop=controller.note_discarded)
         self.lifecycle = SideLifecycle()
         self.settled = trio.Event()
         self.gone = trio.Event()
@@ -68,6 +70,7 @@ class SideScope:
         self._closing = trio.CancelScope(shield=True)
         self._stop = trio.Event()
         self._end_reason: EndReason = "closed"
+        self._reserved_at = trio.current_time()
 
     def __repr__(self) -> str:
         return f"<SideScope {self.ref.side} {self.lifecycle.state}>"
@@ -77,6 +80,12 @@ class SideScope:
         """Its source's adapter; known once the source was found."""
         assert self._adapter is not None
         return self._adapter
+
+    @property
+    def is_given_up(self) -> bool:
+        """True when its open was cancelled for want of anyone who waits: it is about to drain."""
+        waits = self.lifecycle.state in ("reserved", "opening")
+        return waits and self._opening.cancel_called and not self._stop.is_set()
 
     # What others may do to it; all synchronous and idempotent.
 
@@ -122,6 +131,8 @@ class SideScope:
             self._closing.deadline = self._controller.close_deadline(bound_s)
             with self._closing:
                 await self._close()  # noqa: ASYNC102 - the scope is shielded, and its deadline was set above
+            if self._closing.cancelled_caught:
+                self._note_failed_close(None)
             self._finish()
 
     async def _open(self) -> None:
@@ -153,13 +164,14 @@ class SideScope:
         if history is not None:
             self.source_provider_session_id = history.provider_session_id
             context = history.host_context
+            kind = "historical"
         elif live is not None:
             self.source_provider_session_id = live.provider_session_id
             context = live.host_context
-            busy = live.events.turns.is_busy
-            controller.metrics.count("side_opens_by_source", source="active" if busy else "idle")
+            kind = "active" if live.events.turns.is_busy else "idle"
         else:
             raise OpenFailedError(self.ref.side, "source", f"session {self.source.session} has just ended")
+        controller.metrics.count("side_opens_by_source", source=kind)
         instructions = self._request.instructions
         if context:
             instructions = f"{context}\n\n{instructions}"
@@ -188,9 +200,11 @@ class SideScope:
         if self.events.ended is not None:
             raise OpenFailedError(self.ref.side, "provider", f"it ended while it was opening ({self.events.ended})")
         self.lifecycle.step("commit")
-        self._controller.metrics.count("side_events", self.events.buffered_events, fate="buffered")
+        buffered = self.events.buffered_events
         self.events.commit(binding.provider_session_id, self._subscriptions)
         self.settled.set()
+        self._controller.note_open(self.adapter.name, buffered, trio.current_time() - self._reserved_at)
+        self._log(logging.INFO, "a Side is open", phase="open")
 
     async def _close(self) -> None:
         """Release everything at the provider; bounded by the caller."""
@@ -205,6 +219,7 @@ class SideScope:
                 self.expired() if self._stop.is_set() else OpenFailedError(self.ref.side, "source", "cancelled")
             )
         self.settled.set()
+        self._log_failed_open(self.error)
         adapter: object = self._adapter
         if self.binding is not None:
             await self._close_at_provider()
@@ -214,8 +229,8 @@ class SideScope:
     async def _close_at_provider(self) -> None:
         try:
             await self.adapter.close(self.ref)
-        except Exception:  # contained: the adapter's nursery keeps what it could not release
-            self._controller.failed_closes += 1
+        except Exception as error:  # contained: the adapter's nursery keeps what it could not release
+            self._note_failed_close(error)
 
     def _finish(self) -> None:
         """Be gone: the terminal event, the registry, the waiters; synchronous."""
@@ -224,6 +239,7 @@ class SideScope:
             self.events.close(reason)
             self.lifecycle.step("end_closed" if reason == "closed" else "end_expired")
             self._controller.forget_side(self, reason)
+            self._log(logging.INFO, "a Side was closed" if reason == "closed" else "a Side expired", reason=reason)
         elif self._stop.is_set():
             self.lifecycle.step("end_closed")
             self._controller.forget_side(self, self._end_reason)
@@ -232,3 +248,41 @@ class SideScope:
             self._controller.forget_side(self, None)
         self.settled.set()
         self.gone.set()
+
+    # Records.
+
+    def _note_failed_close(self, error: Exception | None) -> None:
+        """Count a close that the adapter failed at (`error`), or that took longer than its bound."""
+        self._controller.note_failed_close(None if self._adapter is None else self._adapter.name)
+        reason = "bound" if error is None else "error"
+        self._log(logging.WARNING, "a Side did not close at its provider", phase="close", reason=reason, error=error)
+
+    def _log_failed_open(self, error: SideError) -> None:
+        if isinstance(error, SideUnsupportedError):
+            self._log(logging.INFO, "a Side is not supported", phase="capabilities")
+        elif isinstance(error, OpenFailedError):
+            self._log(logging.WARNING, "a Side could not be opened", phase=error.phase, error=error.__cause__)
+        else:
+            self._log(logging.INFO, "a Side ended while it was opening", phase="opening", reason=self._end_reason)
+
+    def _log(
+        self,
+        level: int,
+        message: str,
+        *,
+        phase: str | None = None,
+        reason: str | None = None,
+        error: BaseException | None = None,
+    ) -> None:
+        log(
+            level,
+            message,
+            self.ref,
+            source=self.source,
+            provider=None if self._adapter is None else self._adapter.name,
+            child_id=None if self.binding is None else self.binding.provider_session_id,
+            request_id=self.request_id,
+            phase=phase,
+            reason=reason,
+            error=error,
+        )

@@ -4,9 +4,9 @@ Everything that decides is synchronous and happens between two awaits; waiting h
 `_side_scope`) or in the caller. Locks are always taken in one order (see `_lifecycle_locks`).
 """
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Literal
 
 import msgspec
 import trio
@@ -18,7 +18,6 @@ from tutti_side.contract import (
     Adapter,
     CanonicalRef,
     EndReason,
-    EventBatch,
     InvalidContentError,
     Metrics,
     OpenSide,
@@ -34,21 +33,25 @@ from tutti_side.contract import (
     TurnId,
     check_id,
 )
-from tutti_side.errors import TuttiSideError
 from tutti_side.nursery import open_service_nursery
 from tutti_side.runtime._lifecycle_locks import LifecycleLocks
+from tutti_side.runtime._log import log
 from tutti_side.runtime._scope import EventScope
+from tutti_side.runtime._session_scope import SessionScope
 from tutti_side.runtime._side_scope import SideScope
 from tutti_side.runtime.errors import (
+    HostStoppedError,
     SessionExpiredError,
     SessionUnknownError,
     SideConflictError,
     SideExpiredError,
     SideInProgressError,
     SideNotFoundError,
+    SideUnsupportedError,
 )
 from tutti_side.runtime.handles import SessionHandle, SideHandle
 from tutti_side.runtime.ports import DurableGate, MemoryMetadata
+from tutti_side.runtime.statistics import ControllerStatistics
 
 __all__ = ["HOST_STOP_S", "ControllerStatistics", "RuntimeController", "open_controller"]
 
@@ -66,54 +69,6 @@ SUBMITS_REMEMBERED_MAX = 65_536
 
 ENDED_REMEMBERED_MAX = 65_536
 """Closed and expired ids that are refused for ever; older ones are forgotten, and would be taken for new."""
-
-
-class ControllerStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What lives in a controller now, and what it counted."""
-
-    sessions: int
-    sides: Mapping[str, int]
-    """Sides by lifecycle state."""
-    locks_in_use: int
-    locks_waiting: int
-    remembered_ends: int
-    failed_closes: int
-    dropped_events: int
-
-
-class SessionScope:
-    """One live canonical session."""
-
-    def __init__(
-        self,
-        ref: CanonicalRef,
-        adapter: Adapter,
-        on_lost: Callable[["SessionScope"], None],
-        report: Callable[[CanonicalRef, EventBatch], None],
-    ) -> None:
-        self.ref = ref
-        self.adapter = adapter
-        self.events = EventScope(
-            ends_when_all_lag=False, on_end=lambda _: on_lost(self), tap=lambda batch: report(ref, batch)
-        )
-        self.provider_session_id = ""
-        self.metadata: SourceMetadata | None = None
-        self.state: Literal["starting", "open", "closing", "closed"] = "starting"
-        self.ended = trio.Event()
-
-    @property
-    def host_context(self) -> str | None:
-        """The host's latest context for the agent."""
-        return None if self.metadata is None else self.metadata.host_context
-
-    @property
-    def is_live(self) -> bool:
-        """True while a connection of ours holds it."""
-        return self.state == "open" and self.events.ended is None
-
-    def expired(self) -> SessionExpiredError:
-        """Return the error for an operation that comes too late."""
-        return SessionExpiredError(self.ref.session, self.events.ended or "closed")
 
 
 class RuntimeController:
@@ -134,23 +89,50 @@ class RuntimeController:
         self._ended: dict[ScopeRef, EndReason] = {}
         self._stop_deadline = float("inf")
         self._dropped_events = 0
+        self._live_sides = 0
 
     def statistics(self) -> ControllerStatistics:
         """Return counts, without touching anything."""
         states: dict[str, int] = {}
         for side in self._sides.values():
             states[side.lifecycle.state] = states.get(side.lifecycle.state, 0) + 1
+        scopes = [session.events for session in self._sessions.values()]
+        scopes += [side.events for side in self._sides.values()]
         return ControllerStatistics(
             sessions=len(self._sessions),
             sides=states,
+            interactions_open=sum(len(scope.interactions.open) for scope in scopes),
+            subscribers=sum(len(scope.hub) for scope in scopes),
+            buffered_events=sum(scope.buffered_events for scope in scopes),
             locks_in_use=self.locks.in_use,
             locks_waiting=self.locks.waiting,
             remembered_ends=len(self._ended),
             failed_closes=self.failed_closes,
-            dropped_events=self._dropped_events
-            + sum(session.events.dropped_events for session in self._sessions.values())
-            + sum(side.events.dropped_events for side in self._sides.values()),
+            dropped_events=self._dropped_events,
         )
+
+    # What sessions and Sides report
+
+    def note_dropped(self, count: int) -> None:
+        """Count events that reached nobody."""
+        self._dropped_events += count
+
+    def note_discarded(self, count: int) -> None:
+        """Count events of a Side that reached nobody."""
+        self.note_dropped(count)
+        self.metrics.count("side_events", count, fate="discarded")
+
+    def note_open(self, provider: str, buffered: int, took_s: float) -> None:
+        """Count a Side that was committed: how long that took, and what had waited for it."""
+        self._live_sides += 1
+        self.metrics.gauge("live_sides", self._live_sides)
+        self.metrics.count("side_events", buffered, fate="buffered")
+        self.metrics.observe("side_open_phase", took_s, phase="total", provider=provider)
+
+    def note_failed_close(self, provider: str | None) -> None:
+        """Count a close that did not work at the provider."""
+        self.failed_closes += 1
+        self.metrics.count("failed_closes", provider=provider or "")
 
     # Canonical sessions
 
@@ -212,7 +194,7 @@ class RuntimeController:
         self._require_running()
         if ref in self._sessions:
             raise SessionExpiredError(ref.session, "closed")
-        session = SessionScope(ref, adapter, self._lose_session, self.durable.report)
+        session = SessionScope(ref, adapter, self._lose_session, self.durable.report, self.note_dropped)
         self._sessions[ref] = session
         begun = False
         try:
@@ -242,15 +224,19 @@ class RuntimeController:
 
         Cancellation: as for `close_session`; the Sides close in their own tasks.
         """
-        sides = [side for side in self._sides.values() if side.source == ref]
-        for side in sides:
-            side.request_close("source_deleted")
+        self._close_sides_of(ref)  # at first, since one that is opening holds the session's lock
         session = self._sessions.get(ref)
         if session is not None:
             await self.close_session(session, "source_deleted")
         self._remember(ref, "source_deleted")
-        for side in sides:
+        for side in self._close_sides_of(ref):
             await side.gone.wait()
+
+    def _close_sides_of(self, ref: CanonicalRef) -> list[SideScope]:
+        sides = [side for side in self._sides.values() if side.source == ref]
+        for side in sides:
+            side.request_close("source_deleted")
+        return sides
 
     async def set_host_context(self, session: SessionScope, host_context: str | None) -> None:
         """Keep the host's latest context of a session; its next turns and every later Side get it.
@@ -304,14 +290,24 @@ class RuntimeController:
     async def _close_adapter(self, session: SessionScope) -> None:
         try:
             await session.adapter.close(session.ref)
-        except Exception:  # contained: the adapter's nursery keeps what it could not release
-            self.failed_closes += 1
+        except Exception as error:  # contained: the adapter's nursery keeps what it could not release
+            provider = session.adapter.name
+            self.note_failed_close(provider)
+            log(
+                logging.WARNING,
+                "a session did not close at its provider",
+                session.ref,
+                provider=provider,
+                child_id=session.provider_session_id,
+                phase="close",
+                reason="error",
+                error=error,
+            )
 
     def _forget_session(self, session: SessionScope) -> None:
         """Take a session that is over out of the registry: it was closed, or its adapter lost it. Idempotent."""
         if self._sessions.get(session.ref) is session and session.state != "starting":
             del self._sessions[session.ref]
-            self._dropped_events += session.events.dropped_events
             self._remember(session.ref, session.events.ended or "closed")
             session.state = "closed"
         session.ended.set()
@@ -400,6 +396,20 @@ class RuntimeController:
         check_id("source", source.session)
         check_instructions("instructions", instructions)
         self.metrics.count("side_opens", outcome="attempted")
+        outcome = "cancelled"
+        try:
+            handle = await self._open_or_join(ref, source, request_id, instructions, subscribe=subscribe)
+            outcome = "accepted"
+            return handle
+        except Exception as error:
+            outcome = open_outcome(error)
+            raise
+        finally:
+            self.metrics.count("side_opens", outcome=outcome)
+
+    async def _open_or_join(
+        self, ref: SideRef, source: CanonicalRef, request_id: RequestId, instructions: str, *, subscribe: bool
+    ) -> SideHandle:
         side = self._claim(ref, source, request_id, instructions)
         subscription = side.events.hub.new_subscription() if subscribe else None
         if side.lifecycle.state == "open":
@@ -408,10 +418,15 @@ class RuntimeController:
             return SideHandle(self, side, subscription)
         if subscription is not None:
             side.want_events(subscription)
-        await self._wait_settled(side)
-        if not side.events.is_committed:
-            assert side.error is not None
-            raise side.error
+        try:
+            await self._wait_settled(side)
+            if not side.events.is_committed:
+                assert side.error is not None
+                raise side.error
+        except BaseException:
+            if subscription is not None:
+                subscription.close()  # or the Side of those who still wait would have a subscriber that nobody reads
+            raise
         return SideHandle(self, side, subscription)
 
     def _claim(self, ref: SideRef, source: CanonicalRef, request_id: RequestId, instructions: str) -> SideScope:
@@ -419,8 +434,8 @@ class RuntimeController:
         self.require_same(ref, source, request_id)
         side = self._sides.get(ref)
         if side is not None:
-            if side.lifecycle.state == "draining":
-                raise SideInProgressError(ref.side, side.lifecycle.state)
+            if side.lifecycle.state == "draining" or side.is_given_up:
+                raise SideInProgressError(ref.side, "draining")
             if side.lifecycle.state == "closing":
                 raise side.expired()
             return side
@@ -466,23 +481,27 @@ class RuntimeController:
     def require_own_submit(self, side: SideScope, client_submit_id: str | None) -> None:
         """Refuse a Side's submit under an id that a canonical submit has: the two must never be paired."""
         if client_submit_id is not None and (side.ref.workspace, client_submit_id) in self._submits:
-            self.metrics.count("durable_writes_refused", operation="paired submit")
+            self.durable.note_refused("paired submit", side.ref)
             problem = "was asked to submit under the client_submit_id of a canonical submit"
             raise SideConflictError(side.ref.side, side.source.session, side.request_id, problem)
 
-    def note_submit(self, ref: CanonicalRef, turn_id: TurnId, client_submit_id: str | None) -> None:
-        """Take note of a canonical submit."""
+    def claim_submit(self, ref: CanonicalRef, client_submit_id: str | None) -> None:
+        """Take note of the id of a canonical submit, before it is made: a Side may not use it from now on."""
         if client_submit_id is not None:
             self._submits[(ref.workspace, client_submit_id)] = None
             if len(self._submits) > SUBMITS_REMEMBERED_MAX:
                 del self._submits[next(iter(self._submits))]
+
+    def note_submit(self, ref: CanonicalRef, turn_id: TurnId, client_submit_id: str | None) -> None:
+        """Take note that a canonical submit became a turn."""
         self.durable.submitted(ref, turn_id, client_submit_id)
 
     def is_foreign(self, side: SideScope, binding: SideBinding) -> bool:
         """True when what the adapter returned is not a new branch of the source that was asked for."""
         if binding.source_provider_session_id != side.source_provider_session_id:
             return True
-        known = {session.provider_session_id for session in self._sessions.values()}
+        known = {side.source_provider_session_id}  # a historical source is not among the live ones
+        known.update(session.provider_session_id for session in self._sessions.values())
         known.update(
             other.binding.provider_session_id for other in self._sides.values() if other.binding and other is not side
         )
@@ -529,7 +548,10 @@ class RuntimeController:
     def forget_side(self, side: SideScope, reason: EndReason | None) -> None:
         """Take a Side that is gone out of the registry; `reason` is None when it never was, and its id stays free."""
         self._sides.pop(side.ref, None)
-        self._dropped_events += side.events.dropped_events
+        if side.events.is_committed:
+            self._live_sides -= 1
+            self.metrics.gauge("live_sides", self._live_sides)
+            self.metrics.count("side_ends", reason=reason or "closed")
         if reason is not None:
             self._remember(side.ref, reason)
 
@@ -555,7 +577,7 @@ class RuntimeController:
                 await side.gone.wait()
             async with trio.open_nursery() as nursery:
                 for session in list(self._sessions.values()):
-                    nursery.start_soon(self._close_session_locked, session)
+                    nursery.start_soon(self._close_session_locked, session, "host_stopped")
 
     def _require_running(self) -> None:
         if self._stop_deadline != float("inf"):
@@ -565,6 +587,20 @@ class RuntimeController:
         self._ended[ref] = reason
         if len(self._ended) > ENDED_REMEMBERED_MAX:
             del self._ended[next(iter(self._ended))]
+
+
+def open_outcome(error: Exception) -> str:
+    """Return what an open that raised counts as: one of these for each call, beside ``attempted``.
+
+    ``refused``: another open, a close, or the host's stop was in its way, or the id belongs to something else.
+    """
+    if isinstance(error, SideUnsupportedError):
+        return "unsupported"
+    if isinstance(error, SideExpiredError):
+        return "expired"
+    if isinstance(error, SideConflictError | SideInProgressError | HostStoppedError):
+        return "refused"
+    return "failed"
 
 
 def check_instructions(field: str, text: str | None) -> None:
@@ -579,13 +615,6 @@ def check_instructions(field: str, text: str | None) -> None:
         raise InvalidContentError(field, "holds a lone surrogate, which is not text") from None
     if size_bytes > HOST_CONTEXT_BYTES_MAX:
         raise InvalidContentError(field, f"is {size_bytes} bytes long; at most {HOST_CONTEXT_BYTES_MAX}")
-
-
-class HostStoppedError(TuttiSideError):
-    """The host is stopping; nothing new is opened."""
-
-    def __init__(self) -> None:
-        super().__init__("the host is stopping; nothing new can be opened")
 
 
 @asynccontextmanager

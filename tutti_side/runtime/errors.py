@@ -4,6 +4,7 @@ from tutti_side.contract import EndReason, InteractionId, RequestId, SessionId, 
 from tutti_side.errors import TuttiSideError
 
 __all__ = [
+    "HostStoppedError",
     "InteractionAlreadyAnsweredError",
     "InteractionError",
     "InteractionInvalidError",
@@ -212,3 +213,10 @@ class SubscriptionInUseError(TuttiSideError):
 
     def __init__(self) -> None:
         super().__init__("another task is waiting on this subscription; subscribe once for each task")
+
+
+class HostStoppedError(TuttiSideError):
+    """The host is stopping; nothing new is opened."""
+
+    def __init__(self) -> None:
+        super().__init__("the host is stopping; nothing new can be opened")

@@ -43,8 +43,9 @@ from tutti_side.runtime.errors import (
 from tutti_side.runtime.event_hub import Subscription
 
 if TYPE_CHECKING:
+    from tutti_side.runtime._session_scope import SessionScope
     from tutti_side.runtime._side_scope import SideScope
-    from tutti_side.runtime.controller import RuntimeController, SessionScope
+    from tutti_side.runtime.controller import RuntimeController
 
 __all__ = ["Answer", "SessionHandle", "SideHandle", "TurnHandle", "TurnResult"]
 
@@ -155,6 +156,9 @@ class _ScopeHandle:
     def _host_context(self) -> str | None:
         return None
 
+    def _claim_submit(self, client_submit_id: str | None) -> None:
+        """Take the id of a submit that is about to be made."""
+
     def _note_submit(self, turn_id: TurnId, client_submit_id: str | None) -> None:
         """A Side's submit is nowhere noted: the id correlates its events, nothing more."""
 
@@ -180,6 +184,7 @@ class _ScopeHandle:
         if not turns.begin():
             raise self._busy()
         try:
+            self._claim_submit(client_submit_id)
             request = ExecTurn(content=blocks, client_submit_id=client_submit_id, host_context=self._host_context())
             turn_id = await self.scope.adapter.exec(self.scope.ref, request)
             if self.scope.events.ended is not None:
@@ -444,6 +449,9 @@ class SessionHandle(_ScopeHandle):
 
     def _busy(self) -> Exception:
         return SessionBusyError(self.ref.session)
+
+    def _claim_submit(self, client_submit_id: str | None) -> None:
+        self.controller.claim_submit(self.ref, client_submit_id)
 
     def _host_context(self) -> str | None:
         return self.scope.host_context

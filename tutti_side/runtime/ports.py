@@ -4,13 +4,23 @@ The durable half takes `CanonicalRef`, which a Side cannot produce. `DurableGate
 of whatever reporter there is: a Side that reaches it is refused and counted as a violation of an invariant.
 """
 
+import logging
 from collections import deque
 from typing import Protocol
 
 import msgspec
 
-from tutti_side.contract import CanonicalRef, EventBatch, Metrics, SourceMetadata, SourceMetadataPort, TurnId
+from tutti_side.contract import (
+    CanonicalRef,
+    EventBatch,
+    Metrics,
+    SideRef,
+    SourceMetadata,
+    SourceMetadataPort,
+    TurnId,
+)
 from tutti_side.errors import TuttiSideError
+from tutti_side.runtime._log import log
 
 __all__ = [
     "ActivityReporter",
@@ -110,9 +120,15 @@ class DurableGate:
     def _require_canonical(self, ref: CanonicalRef, operation: str) -> None:
         # The type says so already; callers are not all typed, and this is the invariant that must never break.
         if type(ref) is not CanonicalRef:
-            self.refused += 1
-            self._metrics.count("durable_writes_refused", operation=operation)
+            self.note_refused(operation, ref)
             raise DurableRefusedError(operation)
+
+    def note_refused(self, operation: str, ref: object) -> None:
+        """Count, and log, that something of a Side was kept from what is durable."""
+        self.refused += 1
+        self._metrics.count("durable_writes_refused", operation=operation)
+        known = ref if isinstance(ref, SideRef) else None
+        log(logging.ERROR, "a durable write was refused: not a canonical session", known, phase=operation)
 
 
 class MemoryMetadata:

@@ -6,6 +6,7 @@ what they could not close in their own end is still somebody's; when the host en
 Source: specification, Codex reference adapter: a failed physical close is retried through a bounded sweeper.
 """
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -14,6 +15,7 @@ import trio
 
 from tutti_side.contract import NO_METRICS, CleanupOwner, Metrics
 from tutti_side.nursery import open_service_nursery
+from tutti_side.runtime._log import log
 
 __all__ = ["SWEEP_TRIES_MAX", "CleanupRow", "RetryTable", "Sweeper", "open_sweeper"]
 
@@ -144,6 +146,7 @@ class Sweeper:
     def _force(self, owner: CleanupOwner) -> None:
         self.forced += 1
         self._metrics.count("cleanups", outcome="forced")
+        log(logging.WARNING, "what would not close was ended by force", child_id=owner.label, phase="cleanup")
         owner.force()
 
 
