@@ -5,8 +5,8 @@ left is taken; where none matches, nothing unusual happens and a turn is answere
 played in order, without real time unless one waits. The same script and the same calls make the same events.
 """
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias, get_args
 
 import msgspec
 
@@ -163,6 +163,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
         unknown = set(self.answers) - {option.id for option in self.offered}
         if unknown:
             raise InvalidScriptError("Ask.answers", f"names no option: {', '.join(sorted(unknown))}")
+        for option_id, steps in self.answers.items():
+            _check_steps(f"Ask.answers[{option_id}]", steps, Step)
+        _check_steps("Ask.then", self.then, Step)
         if not self.is_waiting and (self.answers or self.then or self.taken_back_after_s is not None):
             raise InvalidScriptError("Ask.is_waiting", "is False, so nothing can depend on the answer")
 
@@ -182,6 +185,9 @@ class OwnTurn(msgspec.Struct, frozen=True):
 
     steps: tuple["Step", ...]
 
+    def __post_init__(self) -> None:
+        _check_steps("OwnTurn.steps", self.steps, Step)
+
 
 Step: TypeAlias = Say | Echo | Recall | Wait | Emit | Ask | Fail | Drop
 """What a turn is made of."""
@@ -194,6 +200,13 @@ EndStep: TypeAlias = Wait | Emit | Fail | Drop
 
 LateStep: TypeAlias = Wait | Emit
 """What may still come when something is over."""
+
+
+def _check_steps(field: str, steps: Sequence[object], allowed: object) -> None:
+    """Hold a list of steps against a union; scripts are not all typed."""
+    for step in steps:
+        if not isinstance(step, get_args(allowed)):
+            raise InvalidScriptError(field, f"holds a {type(step).__name__}, which cannot be played there")
 
 
 # Cues
@@ -231,6 +244,11 @@ class Turn(_Cue, frozen=True, kw_only=True):
     is_stubborn: bool = False
     """An interrupt is taken, and changes nothing."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_steps("Turn.steps", self.steps, Step)
+        _check_steps("Turn.before", self.before, EndStep)
+
     def matches(self, key: str) -> bool:
         """True when this turn answers the text."""
         return self.when in key if isinstance(self.when, str) else super().matches(key)
@@ -242,6 +260,11 @@ class Starting(_Cue, frozen=True, kw_only=True):
     steps: tuple[PhaseStep, ...] = ()
     late: tuple[LateStep, ...] = ()
     """What the provider still says of a session whose start failed or was given up."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_steps("Starting.steps", self.steps, PhaseStep)
+        _check_steps("Starting.late", self.late, LateStep)
 
 
 class Opening(_Cue, frozen=True, kw_only=True):
@@ -257,6 +280,11 @@ class Opening(_Cue, frozen=True, kw_only=True):
     source_provider_session_id: str | None = None
     """What the result says was branched, instead of the source."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_steps("Opening.steps", self.steps, PhaseStep)
+        _check_steps("Opening.late", self.late, LateStep)
+
 
 class Closing(_Cue, frozen=True, kw_only=True):
     """What happens when a session or Side is closed.
@@ -268,6 +296,11 @@ class Closing(_Cue, frozen=True, kw_only=True):
     steps: tuple[EndStep, ...] = ()
     late: tuple[LateStep, ...] = ()
     """What the provider still says of it afterwards."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_steps("Closing.steps", self.steps, EndStep)
+        _check_steps("Closing.late", self.late, LateStep)
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
@@ -283,3 +316,6 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     """What is promised for a live source."""
     historical_capabilities: SideCapabilities = ALL_CAPABILITIES
     """What is promised for a source that is not live but kept."""
+
+    def __post_init__(self) -> None:
+        _check_steps("Script.fallback", self.fallback, Step)
