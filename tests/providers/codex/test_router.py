@@ -95,7 +95,7 @@ def test_each_thread_gets_its_own_messages_as_one_batch_a_read_in_wire_order(lab
 def test_a_thread_is_found_in_each_place_where_the_protocol_names_it(lab: Lab) -> None:
     """F3: ``threadId``, ``thread.id`` of ``thread/started``, ``conversationId`` of the legacy approvals."""
     route = lab.route("one")
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"method": "thread/started", "params": {"thread": {"id": "one"}}},
         {"method": "execCommandApproval", "id": 0, "params": {"conversationId": "one", "callId": "c"}},
     ]
@@ -188,7 +188,7 @@ def test_a_resumed_thread_is_no_closed_one_any_more(lab: Lab) -> None:
         ({"method": "thread/status/changed", "params": {"threadId": None}}, "unthreaded"),
         ({"method": "thread/status/changed", "params": {"threadId": ""}}, "unthreaded"),
     ],
-    ids=str,
+    ids=["no thread", "no parameters", "no params at all", "a number", "null", "empty"],
 )
 def test_a_message_without_a_thread_reaches_nobody(lab: Lab, message: dict[str, Any], cause: str) -> None:
     """R1: while something is being created as well."""

@@ -1,0 +1,258 @@
+"""A thread on its way: its answer in time, late, wrong, refused or never, with what came before it."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+import trio.testing
+
+from tutti_providers.codex import _pool
+from tutti_providers.codex._connection import Connection, open_connection
+from tutti_providers.codex._creation import ThreadCreation
+from tutti_providers.codex._settings import check_started
+from tutti_providers.codex._thread import CodexThread
+from tutti_providers.codex.errors import RequestRefusedError
+from tutti_providers.codex.schema.requests import StartParams
+from tutti_side.contract import Event, ProviderLostError, ProviderProtocolError
+from tutti_side.jsonrpc import MemoryTransport, TransportBrokenError, memory_pair
+
+NEW = "thread-new"
+
+OPENED: dict[str, Any] = {
+    "thread": {"id": NEW, "path": "/rollout.jsonl"},
+    "model": "m",
+    "modelProvider": "p",
+    "cwd": "/",
+    "approvalPolicy": "never",
+    "approvalsReviewer": "user",
+    "sandbox": {"type": "readOnly"},
+}
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.ends: list[str] = []
+
+    def emit(self, events: Sequence[Event], size_bytes: int) -> None:
+        self.events += events
+
+    def end(self, reason: str) -> None:
+        self.ends.append(reason)
+
+
+class Server:
+    """The far end, by hand. It answers ``initialize`` and unsubscribes by itself."""
+
+    def __init__(self, transport: MemoryTransport) -> None:
+        self.transport = transport
+        self.received: list[dict[str, Any]] = []
+        self._rest = b""
+
+    async def run(self) -> None:
+        with suppress(TransportBrokenError):
+            await self._serve()
+
+    async def _serve(self) -> None:
+        while data := await self.transport.receive_some(65536):
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            for line in lines:
+                message = msgspec.json.decode(line)
+                self.received.append(message)
+                if message.get("method") == "initialize":
+                    await self.say({"id": message["id"], "result": {"userAgent": "tutti_side/0.163.0 (x)"}})
+                elif message.get("method") == "thread/unsubscribe":
+                    await self.say({"id": message["id"], "result": {"status": "unsubscribed"}})
+
+    async def say(self, *messages: dict[str, Any]) -> None:
+        """Write all of it at once."""
+        await self.transport.send_all(b"".join(msgspec.json.encode(message) + b"\n" for message in messages))
+
+    def answer(self, result: Any) -> dict[str, Any]:
+        """The answer to the start."""
+        [request] = [message for message in self.received if message.get("method") == "thread/start"]
+        return {"id": request["id"], "result": result}
+
+    @property
+    def unsubscribed(self) -> list[str]:
+        return [m["params"]["threadId"] for m in self.received if m.get("method") == "thread/unsubscribe"]
+
+
+class Lab:
+    def __init__(self, connection: Connection, server: Server) -> None:
+        self.connection = connection
+        self.server = server
+        self.sink = Sink()
+        self.thread = CodexThread(self.sink, connection.peer)
+        self.creation = ThreadCreation(connection, self.thread, check_started)
+        self.outcome: Any = None
+
+    async def run(self) -> None:
+        """Run the creation as the adapter does: whatever fails is abandoned."""
+        try:
+            self.outcome = await self.creation.run(StartParams(cwd="/"))
+        except Exception as error:
+            self.outcome = error
+            self.creation.abandon()
+        except trio.Cancelled:
+            self.creation.abandon()
+            raise
+
+    @property
+    def router(self) -> Any:
+        return self.connection.statistics().router
+
+
+def turn(thread_id: str = NEW) -> dict[str, Any]:
+    return {"method": "turn/started", "params": {"threadId": thread_id, "turn": {"id": "t", "status": "inProgress"}}}
+
+
+@asynccontextmanager
+async def open_lab() -> AsyncGenerator[tuple[Lab, trio.Nursery, trio.CancelScope]]:
+    """A creation whose request is on the wire, the nursery around it, and the scope that it runs in."""
+    near, far = memory_pair()
+    server = Server(far)
+    with trio.fail_after(200):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.run)  # noqa: ASYNC113 - what is sent before it runs waits for it
+            async with open_connection(near, name="codex") as connection:
+                lab, scope = Lab(connection, server), trio.CancelScope()
+
+                async def run() -> None:
+                    with scope:
+                        await lab.run()
+
+                nursery.start_soon(run)
+                await trio.testing.wait_all_tasks_blocked()
+                yield lab, nursery, scope
+            nursery.cancel_scope.cancel()
+
+
+def assert_gone(lab: Lab, *unsubscribed: str) -> None:
+    assert (lab.router.routes, lab.router.creations, lab.router.pooled) == (0, 0, 0)
+    assert lab.server.unsubscribed == list(unsubscribed)
+    assert lab.sink.events == []
+
+
+async def test_a_thread_has_its_route_and_its_early_messages_before_anything_after_the_answer(
+    autojump_clock: Any,
+) -> None:
+    """R3, F3, F4, T11: all in one read, so no task of ours could run in between."""
+    async with open_lab() as (lab, _, _):
+        await lab.server.say(turn(), lab.server.answer(OPENED), {**turn(), "method": "turn/completed"})
+        await trio.testing.wait_all_tasks_blocked()
+        assert [type(event).__name__ for event in lab.sink.events] == ["TurnStarted", "TurnFailed"]
+        assert lab.outcome.thread.id == lab.thread.thread_id == NEW
+        assert (lab.router.routes, lab.router.creations, lab.router.pooled) == (1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("result", "released"),
+    [
+        ({**OPENED, "thread": {"id": NEW, "ephemeral": True}}, (NEW,)),
+        ({**OPENED, "thread": {"id": ""}}, ()),
+        ({**OPENED, "cwd": 7}, (NEW,)),
+        ({"thread": {"id": NEW}}, (NEW,)),
+        ({"thread": {}}, ()),
+        ([], ()),
+        (None, ()),
+    ],
+    ids=["not durable", "no id", "a field of another type", "fields missing", "no thread", "a list", "null"],
+)
+async def test_an_answer_that_is_not_usable_fails_and_what_it_names_is_released(
+    autojump_clock: Any, result: Any, released: tuple[str, ...]
+) -> None:
+    """R6, R9: also when hardly more than the id can be read."""
+    async with open_lab() as (lab, _, _):
+        await lab.server.say(turn(), lab.server.answer(result))
+        await lab.creation.wait_released()
+        await trio.testing.wait_all_tasks_blocked()
+        assert isinstance(lab.outcome, ProviderProtocolError)
+        assert_gone(lab, *released)
+
+
+async def test_an_answer_that_names_a_known_thread_releases_nothing(autojump_clock: Any) -> None:
+    """R6, R7: it could be the parent."""
+    async with open_lab() as (lab, _, _):
+        lab.connection.router.retire(NEW)
+        await lab.server.say(lab.server.answer(OPENED))
+        await lab.creation.wait_released()
+        await trio.testing.wait_all_tasks_blocked()
+        assert isinstance(lab.outcome, ProviderProtocolError)
+        assert_gone(lab)
+
+
+async def test_a_thread_that_said_too_much_before_its_answer_is_released(autojump_clock: Any) -> None:
+    """R12, architecture §3: overflow; it would begin with a hole."""
+    async with open_lab() as (lab, _, _):
+        lab.connection.router._pool = _pool.ProvisionalPool(messages_max=3)
+        await lab.server.say(*[turn()] * 4, lab.server.answer(OPENED))
+        await lab.creation.wait_released()
+        await trio.testing.wait_all_tasks_blocked()
+        assert isinstance(lab.outcome, ProviderProtocolError)
+        assert "overflow" in str(lab.outcome)
+        assert_gone(lab, NEW)
+
+
+async def test_a_refusal_ends_the_creation_and_what_was_kept_for_it(autojump_clock: Any) -> None:
+    """R11, F4: dropped on failure, requests declined."""
+    async with open_lab() as (lab, _, _):
+        request = {"method": "applyPatchApproval", "id": 0, "params": {"conversationId": NEW}}
+        answer = lab.server.answer(None)
+        await lab.server.say(turn(), request, {"id": answer["id"], "error": {"code": -32600, "message": "no"}})
+        await lab.creation.wait_released()
+        await trio.testing.wait_all_tasks_blocked()
+        assert isinstance(lab.outcome, RequestRefusedError)
+        assert_gone(lab)
+        assert lab.router.dropped == {"unadopted": 2}
+        assert [m["id"] for m in lab.server.received if "method" not in m] == [0]
+
+
+@pytest.mark.parametrize("after_s", [0, 10, 29, 45, 100])
+async def test_a_late_answer_releases_what_it_made_whenever_it_comes(autojump_clock: Any, after_s: float) -> None:
+    """R6, F18: the code of the timely answer; its early messages reach nobody."""
+    async with open_lab() as (lab, _, scope):
+        await lab.server.say(turn())
+        scope.cancel()
+        await trio.sleep(after_s)
+        await lab.server.say(lab.server.answer(OPENED), turn())
+        await lab.creation.wait_released()
+        await trio.testing.wait_all_tasks_blocked()
+        assert lab.outcome is None
+        assert_gone(lab, NEW)
+        assert lab.connection.router.knows(NEW)
+
+
+async def test_a_thread_that_was_adopted_and_then_abandoned_is_released_once(autojump_clock: Any) -> None:
+    """R6: by an open that failed after its fork."""
+    async with open_lab() as (lab, _, _):
+        await lab.server.say(lab.server.answer(OPENED))
+        await trio.testing.wait_all_tasks_blocked()
+        lab.creation.abandon()
+        lab.creation.abandon()
+        await lab.server.say(turn())
+        await lab.creation.wait_released()
+        await trio.testing.wait_all_tasks_blocked()
+        assert_gone(lab, NEW)
+
+
+async def test_the_end_of_the_connection_settles_the_creation(autojump_clock: Any) -> None:
+    """R9, F14: there is nothing left to release."""
+    async with open_lab() as (lab, _, _):
+        await lab.server.transport.aclose()
+        await lab.creation.wait_released()
+        await trio.testing.wait_all_tasks_blocked()
+        assert isinstance(lab.outcome, ProviderLostError)
+        assert_gone(lab)
+
+
+async def test_a_creation_that_never_began_is_settled_by_its_abandon(autojump_clock: Any) -> None:
+    """R6: an open that was cancelled before its fork leaves nobody waiting for an answer."""
+    async with open_lab() as (lab, _, scope):
+        scope.cancel()
+        idle = ThreadCreation(lab.connection, CodexThread(Sink(), lab.connection.peer), check_started)
+        idle.abandon()
+        await idle.wait_released()
