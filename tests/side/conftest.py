@@ -12,6 +12,11 @@ from tutti_side.contract import (
     Event,
     EventSink,
     ExecTurn,
+    InteractionAnswer,
+    InteractionId,
+    InteractionRequested,
+    InteractionResolved,
+    InvalidAnswerError,
     Liveness,
     OpenSide,
     ProviderPorts,
@@ -58,14 +63,21 @@ class Hold:
 
 
 class HeldAdapter:
-    """An adapter that does what the test says; implements `Adapter` and `SideConversationAdapter`."""
+    """An adapter that does what the test says; implements all three protocols of the contract.
+
+    `log` has a line for each call about a Side or turn that reached it; each step can be held.
+    """
 
     name = "held"
 
     def __init__(self) -> None:
         self.log: list[str] = []
         self.sinks: dict[ScopeRef, EventSink] = {}
+        self.starting = Hold()
+        self.attesting = Hold()
         self.opening = Hold()
+        self.starting_turn = Hold()
+        self.cancelling = Hold()
         self.closing = Hold()
         self.releasing = Hold()
         self.offers_history = False
@@ -77,30 +89,43 @@ class HeldAdapter:
         self.early: list[Event] = []
         self.turns = 0
         self.active: dict[ScopeRef, TurnId] = {}
+        self.started: list[CanonicalRef] = []
+        self.resumed: list[ResumeSession] = []
+        self.opened: list[OpenSide] = []
+        self.turns_asked: list[tuple[ScopeRef, ExecTurn]] = []
+        self.asked: dict[tuple[ScopeRef, InteractionId], InteractionRequested] = {}
+        self.answers: list[tuple[InteractionId, InteractionAnswer]] = []
 
     async def start(self, request: StartSession, sink: EventSink) -> SessionBinding:
+        self.started.append(request.ref)
         await trio.lowlevel.checkpoint()
         self.sinks[request.ref] = sink
-        return SessionBinding(provider_session_id=f"p-{request.ref.session}")
+        await self.starting.pass_through()
+        return SessionBinding(provider_session_id=f"p-{request.ref.session}", runtime={"home": "/h"})
 
     async def exec(self, ref: ScopeRef, request: ExecTurn) -> TurnId:
+        self.log.append(f"exec {name_of(ref)}")
+        self.turns_asked.append((ref, request))
         await trio.lowlevel.checkpoint()
+        await self.starting_turn.pass_through()
         self.turns += 1
         turn_id = self.active[ref] = TurnId(f"turn-{self.turns}")
         self.sinks[ref].emit([TurnStarted(turn_id)], 10)
         return turn_id
 
     async def cancel(self, ref: ScopeRef, turn_id: TurnId) -> None:
-        await trio.lowlevel.checkpoint()
         self.log.append(f"cancel {turn_id}")
+        await trio.lowlevel.checkpoint()
+        await self.cancelling.pass_through()
         if self.active.pop(ref, None) == turn_id:
             self.sinks[ref].emit([TurnCanceled(turn_id)], 10)
 
     async def close(self, ref: ScopeRef) -> None:
-        self.log.append(f"close {ref.side if isinstance(ref, SideRef) else ref.session}")
+        self.log.append(f"close {name_of(ref)}")
         await self.closing.pass_through()
 
     async def resume(self, request: ResumeSession, sink: EventSink) -> SessionBinding:
+        self.resumed.append(request)
         await trio.lowlevel.checkpoint()
         self.sinks[request.ref] = sink
         return SessionBinding(provider_session_id=request.metadata.provider_session_id)
@@ -110,12 +135,14 @@ class HeldAdapter:
 
     async def side_capabilities(self, source: CanonicalRef, history: SourceMetadata | None = None) -> SideCapabilities:
         await trio.lowlevel.checkpoint()
+        await self.attesting.pass_through()
         if history is not None and not self.offers_history:
             return SideCapabilities.unsupported("the source is not live")
         return self.promised
 
     async def open_side(self, request: OpenSide, sink: EventSink) -> SideBinding:
         self.log.append(f"fork {request.side.side}")
+        self.opened.append(request)
         self.sinks[request.side] = sink
         sink.emit(self.early, 10)
         await self.opening.pass_through()
@@ -130,6 +157,35 @@ class HeldAdapter:
     async def wait_side_released(self, side: SideRef) -> None:
         self.log.append(f"release {side.side}")
         await self.releasing.pass_through()
+
+
+    def ask(self, ref: ScopeRef, request: InteractionRequested) -> None:
+        """Ask the user something."""
+        self.asked[ref, request.interaction_id] = request
+        self.sinks[ref].emit([request], 10)
+
+    def take_back(self, ref: ScopeRef, interaction_id: InteractionId) -> None:
+        """Wait for an answer no longer."""
+        del self.asked[ref, interaction_id]
+        self.sinks[ref].emit([InteractionResolved(interaction_id, "superseded")], 10)
+
+    def respond(self, ref: ScopeRef, interaction_id: InteractionId, answer: InteractionAnswer) -> bool:
+        request = self.asked.get((ref, interaction_id))
+        if request is None:
+            return False
+        if request.options and answer.option_id not in {option.id for option in request.options}:
+            raise InvalidAnswerError("option_id", "is not one of its options")
+        if {question.id for question in request.questions} != set(answer.answers):
+            raise InvalidAnswerError("answers", "are not to its questions")
+        del self.asked[ref, interaction_id]
+        self.log.append(f"respond {interaction_id}")
+        self.answers.append((interaction_id, answer))
+        return True
+
+
+def name_of(ref: ScopeRef) -> str:
+    """Return the id alone."""
+    return ref.side if isinstance(ref, SideRef) else ref.session
 
 
 NO_PORTS = ProviderPorts()

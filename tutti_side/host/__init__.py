@@ -5,8 +5,9 @@ the caller's choice.
 """
 
 from tutti_side.host.agent_host import AgentHost, HostIdentity, HostStatistics, open_host
-from tutti_side.host.errors import ProviderChoiceError
+from tutti_side.host.errors import MissingExtraError, ProviderChoiceError
 from tutti_side.host.metadata_file import JsonFileMetadata, MetadataFileError
+from tutti_side.host.prometheus import PrometheusMetrics
 
 __all__ = [
     "AgentHost",
@@ -14,6 +15,8 @@ __all__ = [
     "HostStatistics",
     "JsonFileMetadata",
     "MetadataFileError",
+    "MissingExtraError",
+    "PrometheusMetrics",
     "ProviderChoiceError",
     "open_host",
 ]

@@ -278,6 +278,23 @@ class _Counted(Protocol):
         ...
 
 
+class _ProviderMetrics:
+    """What a provider counts, under its name."""
+
+    def __init__(self, metrics: Metrics, provider: str) -> None:
+        self._metrics = metrics
+        self._provider = provider
+
+    def count(self, name: str, value: int = 1, /, **labels: str) -> None:
+        self._metrics.count(name, value, **{"provider": self._provider, **labels})
+
+    def observe(self, name: str, seconds: float, /, **labels: str) -> None:
+        self._metrics.observe(name, seconds, **{"provider": self._provider, **labels})
+
+    def gauge(self, name: str, value: float, /, **labels: str) -> None:
+        self._metrics.gauge(name, value, **{"provider": self._provider, **labels})
+
+
 @asynccontextmanager
 async def open_host(
     *providers: Provider,
@@ -293,7 +310,8 @@ async def open_host(
       identity: who works where; `HostIdentity.local` by default.
       metadata: where sessions' metadata are kept, for example `JsonFileMetadata`; in memory by default.
       reporter: takes canonical activity; none by default.
-      metrics: takes counts and durations; none by default.
+      metrics: takes counts and durations, for example `tutti_side.host.PrometheusMetrics`; none by default. What a
+        provider counts carries the label ``provider``.
 
     Raises:
       ProviderChoiceError: a name twice, or no provider.
@@ -313,7 +331,9 @@ async def open_host(
     durable = DurableGate(reporter, metadata or MemoryMetadata(), metrics)
     async with AsyncExitStack() as stack:
         sweeper = await stack.enter_async_context(open_sweeper(metrics))
-        ports = ProviderPorts(metrics=metrics, cleanup=sweeper)
-        adapters = {provider.name: await stack.enter_async_context(provider.open(ports)) for provider in providers}
+        adapters: dict[str, Adapter] = {}
+        for provider in providers:
+            ports = ProviderPorts(metrics=_ProviderMetrics(metrics, provider.name), cleanup=sweeper)
+            adapters[provider.name] = await stack.enter_async_context(provider.open(ports))
         controller = await stack.enter_async_context(open_controller(adapters, durable=durable, metrics=metrics))
         yield AgentHost(identity, adapters, controller, durable, sweeper)
