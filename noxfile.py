@@ -159,6 +159,6 @@ def benchmarks(session: nox.Session) -> None:
     names = sorted(path.stem for path in (ROOT / "benchmarks").glob("[!_]*.py"))
     if not session.posargs or session.posargs[0] not in names:
         session.error(f"Name one of: {', '.join(names) or 'none yet'}.")
-    _environment(session, "test")
+    _environment(session, "test", "benchmarks")
     name, *rest = session.posargs
     _run(session, "python", f"benchmarks/{name}.py", *rest)

@@ -7,8 +7,8 @@ turn is started until every consumer has seen its turn's end; all deltas are cou
     python benchmarks/router.py [--json] [--messages 50000] [--threads 1,64] [--repeats 5] [--clients NAME,…]
 
 Each measurement is a process of its own, so that no client runs in another one's heap; repeats are interleaved, so that
-a noisy minute hits all of them. The official client brings 200 MB with it and is therefore no dependency of the
-project; without it its rows are left out, and the output says how to install it.
+a noisy minute hits all of them. The official client is in the dependency group `benchmarks`, which the nox session
+installs; without it its rows are left out, and the output says how to install it without the binary that it brings.
 """
 
 import argparse
