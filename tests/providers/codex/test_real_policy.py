@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import trio.testing
 
 from tutti_providers.codex import CodexSettings
 from tutti_providers.codex.testing import (
@@ -15,6 +16,7 @@ from tutti_providers.codex.testing import (
     open_scripted_model,
     run_command,
 )
+from tutti_side.contract import InteractionAnswer
 
 pytestmark = [pytest.mark.codex, pytest.mark.process]
 
@@ -76,6 +78,7 @@ async def test_a_side_goes_to_its_sources_provider_with_its_model_and_effort_and
         assert turn["threadId"] == forked["thread"]["id"]
         assert turn["approvalsReviewer"] == "user"
         assert turn["approvalPolicy"] == "on-request"
+        assert (turn["model"], turn["effort"]) == ("gpt-5.5", "high")
         assert turn["sandboxPolicy"] == source["sandbox"]
 
 
@@ -105,19 +108,38 @@ async def test_a_sides_command_writes_only_where_its_sources_could(lab: Lab, san
         assert len(outputs) == 1
 
 
-async def test_what_a_side_asks_to_be_allowed_is_declined_and_the_parent_goes_on(lab: Lab) -> None:
-    """R11, R19, T4, T18, F26: nobody answers, so nothing is accepted; the first request's id is 0, echoed as it is."""
+def asked_and_answered(wire: Any) -> tuple[list[Any], list[Any]]:
+    """The server's requests, and what we sent in answer."""
+    asked = [frame for frame in wire.received if "method" in frame and "id" in frame]
+    return asked, [frame for frame in wire.sent if "method" not in frame]
+
+
+@pytest.mark.parametrize("how", ["answered", "closed"])
+async def test_what_a_side_asks_to_be_allowed_is_declined_by_its_user_or_by_its_close(lab: Lab, how: str) -> None:
+    """R11, R19, T4, T6, T18, F26: nothing is accepted by silence; the first request's id is 0, echoed as it is."""
     script = ModelScript(answers=(PARENT, side_runs("touch made-by-side", justification="Allow it?")))
-    async with lab.bench(script, approval_policy="on-request", sandbox_mode="read-only") as bench:
-        await ask_beside(bench, bench.model, None)
-        asked = [frame for frame in bench.wire.received if "method" in frame and "id" in frame]
-        answered = [frame for frame in bench.wire.sent if "method" not in frame]
+    async with lab.bench(script, approval_policy="on-request", sandbox_mode="read-only") as bench, bench.host() as host:
+        session = await host.start_session(cwd=bench.workspace)
+        turn = await session.send(TASK)
+        await bench.wire.wait_said("one ")
+        async with session.side() as side:
+            question = await side.send(QUESTION)
+            await bench.wire.wait_for(lambda frame: "method" in frame and "id" in frame)
+            await trio.testing.wait_all_tasks_blocked()
+            [interaction] = side.interactions
+            assert session.interactions == ()
+            assert not any("Amendment" in option.id for option in interaction.options)
+            if how == "answered":
+                side.respond(interaction.interaction_id, InteractionAnswer(option_id="decline"))
+                assert (await question.wait()).answer.text == "answered"
+                assert "rejected by user" in str(bench.model.requests[-1].items)
+        asked, answered = asked_and_answered(bench.wire)
         [child] = [result["thread"]["id"] for result in bench.wire.results("thread/fork")]
-        assert [(frame["method"], frame["params"]["threadId"]) for frame in asked] == [
-            ("item/commandExecution/requestApproval", child)
+        assert [(frame["id"], frame["method"], frame["params"]["threadId"]) for frame in asked] == [
+            (0, "item/commandExecution/requestApproval", child)
         ]
-        assert [frame["id"] for frame in asked] == [0]
         assert answered == [{"id": 0, "result": {"decision": "decline"}}]
         assert not (bench.workspace / "made-by-side").exists()
         assert not (bench.codex_home / "rules").exists()
-        assert "rejected by user" in str(bench.model.requests[-1].items)
+        bench.model.gate("parent").set()
+        assert (await turn.wait()).answer.text == "one two"
