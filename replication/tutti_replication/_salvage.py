@@ -7,6 +7,7 @@ Source: wire page, "Where the mutation's ids can still be read", and "Epoch … 
 """
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ import msgspec
 
 __all__ = ["Salvaged", "salvage"]
 
-_SPACE: Final = " \t\n\r"
+_space: Final = re.compile(r"[ \t\n\r]*").match
 _RAW_DECODER: Final = msgspec.json.Decoder(msgspec.Raw)
 
 
@@ -89,9 +90,8 @@ def _value(text: str, at: int) -> tuple[Any, int]:
 
 
 def _skip(text: str, at: int) -> int:
-    while text[at : at + 1] and text[at] in _SPACE:
-        at += 1
-    return at
+    space = _space(text, at)
+    return at if space is None else space.end()
 
 
 def _members(text: str, at: int) -> Iterator[tuple[str, int]]:
