@@ -187,6 +187,28 @@ async def test_a_request_of_the_peer_gets_exactly_one_answer_under_its_exact_id(
             assert line.peer.statistics().open_requests == 0
 
 
+async def test_a_settled_request_takes_back_an_answer_of_which_no_byte_is_written(connect: Any) -> None:
+    """F28: no answer goes out after its request was resolved; one on its way to the pipe is as good as sent."""
+    with trio.fail_after(5):
+        async with connect() as line:
+            await line.far.send({"id": 0, "method": "a"}, {"id": 1, "method": "b"}, {"id": "0", "method": "c"})
+            await trio.testing.wait_all_tasks_blocked()
+
+            line.peer.respond(0, {"late": True})
+            line.peer.settle_request(0)
+            line.peer.settle_request(1)
+            line.peer.settle_request("unknown")
+            for request_id in (0, 1):
+                with pytest.raises(RequestNotOpenError):
+                    line.peer.respond(request_id, {})
+            line.peer.respond("0", {})
+            assert await line.far.read_now() == [{"id": "0", "result": {}}]
+            line.peer.settle_request("0")
+            assert line.peer.statistics().withdrawn_answers == 1
+            assert line.peer.statistics().open_requests == 0
+            assert line.peer.statistics().write_queue_bytes == 0
+
+
 async def test_an_answer_that_cannot_be_written_leaves_the_request_open(connect: Any) -> None:
     """T15, R11: it can still be declined."""
     with trio.fail_after(5):

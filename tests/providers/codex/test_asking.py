@@ -1,0 +1,167 @@
+"""The interactions of one thread: each is settled exactly once, whoever comes first."""
+
+import itertools
+from typing import Any
+
+import msgspec
+import pytest
+
+from tutti_providers.codex._asking import PENDING_MAX, ThreadInteractions
+from tutti_providers.codex.schema.notifications import Head
+from tutti_side.contract import (
+    Audit,
+    InteractionAnswer,
+    InteractionId,
+    InteractionRequested,
+    InteractionResolved,
+    InvalidAnswerError,
+    ProviderLostError,
+)
+from tutti_side.jsonrpc import ConnectionClosedError, Message, RequestId, RequestNotOpenError
+
+ACCEPT = InteractionAnswer(option_id="accept")
+METHOD = "item/commandExecution/requestApproval"
+
+
+class Asker:
+    """Answers as a peer does, and keeps what went out."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[RequestId, Any]] = []
+        self.open: set[RequestId] = set()
+        self.error: Exception | None = None
+
+    def respond(self, request_id: RequestId, result: object) -> None:
+        if self.error is not None:
+            raise self.error
+        if request_id not in self.open:
+            raise RequestNotOpenError(request_id)
+        self.open.discard(request_id)
+        self.sent.append((request_id, msgspec.to_builtins(result)))
+
+    def respond_error(self, request_id: RequestId, code: int, message: str) -> None:
+        self.respond(request_id, {"error": code})
+
+    def settle_request(self, request_id: RequestId) -> None:
+        self.open.discard(request_id)
+
+
+class Thread:
+    """Interactions over such an asker."""
+
+    def __init__(self, *, in_side: bool = True) -> None:
+        self.asker = Asker()
+        self.interactions = ThreadInteractions(self.asker, in_side=in_side)
+        self.events: list[Any] = []
+
+    def ask(self, request_id: RequestId, turn_id: str = "t", method: str = METHOD, **state: Any) -> Any:
+        params = {"threadId": "s", "turnId": turn_id, "itemId": "i"}
+        line = msgspec.json.encode({"method": method, "id": request_id, "params": params})
+        self.asker.open.add(request_id)
+        message: Message[Head] = Message(method=method, id=request_id, line=line)
+        event = self.interactions.take(message, heard=state.get("heard", True), ended_turns=state.get("ended", {}))
+        self.events.append(event)
+        return event
+
+
+def test_an_answer_goes_out_once() -> None:
+    """R11, F28."""
+    thread = Thread()
+    event = thread.ask(0)
+    assert isinstance(event, InteractionRequested)
+    assert thread.interactions.respond(event.interaction_id, ACCEPT)
+    assert not thread.interactions.respond(event.interaction_id, ACCEPT)
+    assert not thread.interactions.respond(InteractionId("9"), ACCEPT)
+    assert thread.asker.sent == [(0, {"decision": "accept"})]
+
+
+def test_a_bad_answer_leaves_it_open() -> None:
+    """R11."""
+    thread = Thread()
+    event = thread.ask(0)
+    with pytest.raises(InvalidAnswerError):
+        thread.interactions.respond(event.interaction_id, InteractionAnswer(option_id="no such"))
+    assert thread.asker.sent == []
+    assert thread.interactions.respond(event.interaction_id, ACCEPT)
+
+
+STEPS = ("answer", "resolved", "turn ends", "refuse all", "answer again")
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(STEPS)), ids=" ".join)
+def test_whatever_the_order_it_is_settled_once_and_answered_at_most_once(order: tuple[str, ...]) -> None:
+    """T6, T7: `serverRequest/resolved` may come after the turn's end, or never; R11."""
+    thread = Thread()
+    event = thread.ask(0)
+    settled: list[Any] = []
+    for step in order:
+        if step.startswith("answer"):
+            thread.interactions.respond(event.interaction_id, ACCEPT)
+        elif step == "resolved":
+            settled += [thread.interactions.resolved(0)]
+        elif step == "turn ends":
+            settled += thread.interactions.turn_ended("t")
+        else:
+            settled += thread.interactions.refuse_all()
+    (only,) = [found for found in settled if found is not None]
+    assert isinstance(only, InteractionResolved)
+    assert len(thread.asker.sent) <= 1
+    accepted = thread.asker.sent == [(0, {"decision": "accept"})]
+    assert only.status == ("answered" if accepted else "superseded")
+    first = next(step for step in order)
+    assert accepted == first.startswith("answer")
+    assert len(thread.interactions) == 0
+    assert not thread.asker.open
+
+
+@pytest.mark.parametrize(
+    "state", [{"heard": False}, {"ended": {"t": None}}, {"method": "item/tool/call"}, {"method": "unknown"}]
+)
+def test_what_nobody_can_answer_is_refused_at_once(state: dict[str, Any]) -> None:
+    """R11, F26: declined, never accepted; a turn that is over has nobody who waits."""
+    thread = Thread()
+    assert isinstance(thread.ask(0, **state), Audit)
+    ((request_id, answer),) = thread.asker.sent
+    assert request_id == 0
+    assert answer in ({"decision": "decline"}, {"error": -32000})
+
+
+def test_more_than_the_bound_are_refused() -> None:
+    """R12."""
+    thread = Thread()
+    for number in range(PENDING_MAX + 3):
+        thread.ask(number)
+    assert len(thread.interactions) == PENDING_MAX
+    assert [answer for _, answer in thread.asker.sent] == [{"decision": "decline"}] * 3
+
+
+def test_a_turns_end_settles_its_own_and_no_other() -> None:
+    """Issue D: its exact turn."""
+    thread = Thread()
+    thread.ask(0, "one")
+    other = thread.ask(1, "two")
+    assert [event.interaction_id for event in thread.interactions.turn_ended("one")] == ["0"]  # type: ignore[union-attr]
+    assert thread.interactions.respond(other.interaction_id, ACCEPT)
+
+
+def test_a_string_id_is_not_settled_for_its_number() -> None:
+    """T4."""
+    thread = Thread()
+    thread.ask(0)
+    thread.ask("0")
+    settled = thread.interactions.resolved("0")
+    assert isinstance(settled, InteractionResolved)
+    assert settled.interaction_id == '"0"'
+    assert len(thread.interactions) == 1
+
+
+def test_a_lost_connection_is_said_so() -> None:
+    """R9."""
+    thread = Thread()
+    event = thread.ask(0)
+    thread.asker.error = ConnectionClosedError("eof")
+    with pytest.raises(ProviderLostError):
+        thread.interactions.respond(event.interaction_id, ACCEPT)
+    thread.interactions.forget()
+    assert len(thread.interactions) == 0
+    assert thread.interactions.refuse_all() == []
