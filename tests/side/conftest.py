@@ -1,5 +1,6 @@
 """A provider in memory whose every step a test holds in its hand."""
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -158,7 +159,6 @@ class HeldAdapter:
         self.log.append(f"release {side.side}")
         await self.releasing.pass_through()
 
-
     def ask(self, ref: ScopeRef, request: InteractionRequested) -> None:
         """Ask the user something."""
         self.asked[ref, request.interaction_id] = request
@@ -212,3 +212,31 @@ class HeldProvider:
 def provider() -> HeldProvider:
     """A provider whose steps the test holds: ``provider.adapter.opening.hold()`` …"""
     return HeldProvider()
+
+
+class RecordingMetrics:
+    """Keeps what was counted: `counts["side_opens", "accepted"]`, by name and label values."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, ...]] = Counter()
+        self.durations: list[tuple[str, float, dict[str, str]]] = []
+        self.gauges: dict[str, float] = {}
+
+    def count(self, name: str, value: int = 1, /, **labels: str) -> None:
+        self.counts[name, *labels.values()] += value
+
+    def observe(self, name: str, seconds: float, /, **labels: str) -> None:
+        self.durations.append((name, seconds, labels))
+
+    def gauge(self, name: str, value: float, /, **labels: str) -> None:
+        self.gauges[name] = value
+
+    def outcomes(self) -> dict[str, int]:
+        """What became of the calls that open a Side."""
+        return {key[1]: count for key, count in self.counts.items() if key[0] == "side_opens"}
+
+
+@pytest.fixture
+def metrics() -> RecordingMetrics:
+    """Where a host can count."""
+    return RecordingMetrics()
