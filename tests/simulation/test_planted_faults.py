@@ -11,6 +11,7 @@ from tutti_providers.codex._router import Router
 from tutti_providers.codex.adapter import CodexAdapter
 from tutti_providers.codex.schema.requests import UnsubscribeParams
 from tutti_side.contract import TurnCompleted
+from tutti_side.runtime import RuntimeController
 from tutti_side.runtime._scope import EventScope
 from tutti_side.testing.simulate import find_bed
 from tutti_side.testing.simulation import simulate
@@ -76,6 +77,11 @@ def lose_a_number(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EventScope, "_publish", publish)
 
 
+def forget_the_closed(patch: pytest.MonkeyPatch) -> None:
+    """F23, R8: a closed Side's id is free again."""
+    patch.setattr(RuntimeController, "_remember", lambda self, ref, reason: None)
+
+
 def first_violation() -> str | None:
     """Run seeds until one fails, and return what it found."""
     bed = find_bed("codex")
@@ -94,12 +100,13 @@ def first_violation() -> str | None:
         pytest.param(skip_unsubscribe, "R6", id="close_without_unsubscribe"),
         pytest.param(release_without_retry, "R6", id="no_release_in_the_background"),
         pytest.param(lose_a_number, "R3", id="sequence_with_a_gap"),
+        pytest.param(forget_the_closed, "R8", id="closed_id_forgotten"),
     ],
 )
 def test_a_planted_fault_is_found_within_a_bounded_number_of_seeds(
     monkeypatch: pytest.MonkeyPatch, plant: Plant, expected: str
 ) -> None:
-    """R1, R3, R6 and F2, F18, F21 by the simulator. Source: issue A, item 7."""
+    """R1, R3, R6, R8 and F2, F18, F21, F23 by the simulator. Source: issue A, item 7."""
     plant(monkeypatch)
 
     found = first_violation()

@@ -187,6 +187,7 @@ class _Run:
         self._bed = bed.simulate(rng, answers, self.note)
         self._sessions: list[SessionHandle | None] = [None] * SESSIONS
         self._has_turn = [False] * SESSIONS
+        self._closed_sides: set[str] = set()
         self._starts = 0
         self._starting = [trio.Lock() for _ in range(SESSIONS)]
 
@@ -255,11 +256,14 @@ class _Run:
         owner = f"s{job.side}"
         side = await session.open_side(side_id=owner, request_id=job.request, subscribe=True)
         self.count("opened")
+        if owner in self._closed_sides:
+            self.violate(f"R8 {owner} came back to life")
         watchers.start_soon(self._watch, side.events(), owner)
         for number in job.questions:
             await self._ask(side, owner, number)
         if job.closes:
             await side.close()
+            self._closed_sides.add(owner)
             self.count("closed")
 
     async def _ask(self, handle: SessionHandle | SideHandle, owner: str, number: int) -> None:
