@@ -42,6 +42,7 @@ class DatabaseServer:
     def url(self, database: str) -> str:
         raise NotImplementedError
 
+    stop_signal = signal.SIGKILL
     admin_database = ""
     user: str | None = None
 
@@ -82,9 +83,11 @@ class DatabaseServer:
         self.process = None
 
     def stop(self) -> None:
-        """End the server; its data are thrown away, so there is nothing to end gently."""
+        """End the server; its data are thrown away, so only what it shares with the system is given back."""
         if self.process is not None:
-            self.kill()
+            self.process.send_signal(self.stop_signal)
+            self.process.wait(READY_S)
+            self.process = None
 
     def execute(self, statement: str) -> None:
         """Run one statement as administrator, outside any transaction."""
@@ -151,6 +154,7 @@ class MariaServer(DatabaseServer):
 class PostgresServer(DatabaseServer):
     """A private PostgreSQL. It refuses to run as root, so root lends it the packaged user."""
 
+    stop_signal = signal.SIGQUIT  # "immediate": gives its shared memory back, a SIGKILL does not
     admin_database = "postgres"
 
     def __init__(self, folder: Path) -> None:
@@ -178,7 +182,7 @@ class PostgresServer(DatabaseServer):
         )
 
     def command(self) -> list[str]:
-        where = [f"--data_directory={self.folder / 'data'}", f"--unix_socket_directories={self.folder}"]
+        where = [f"--unix_socket_directories={self.folder}", "--dynamic_shared_memory_type=mmap"]
         return [_program("postgres"), "-D", str(self.folder / "data"), "-h", "127.0.0.1", "-p", str(self.port), *where]
 
     def url(self, database: str) -> str:

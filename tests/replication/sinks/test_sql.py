@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from msgspec import Raw
 from msgspec.structs import replace
+from sqlalchemy import event, text
+from sqlalchemy.exc import OperationalError
 
 from tutti_replication.codec import BATCH_BYTES_MAX, encode_batch
 from tutti_replication.conformance.samples import (
@@ -23,6 +25,7 @@ from tutti_replication.keys import MessageKey, SessionKey, TargetKey
 from tutti_replication.mutation import Mutation, Upsert
 from tutti_replication.rejection import PermanentRejection
 from tutti_sinks import SinkEpochError, SinkSetupError, SqlSink, open_sql_sink, reset_projection
+from tutti_sinks._engine import open_engine
 
 ONE_OF_EACH: list[Upsert] = [
     target_upsert("m1"),
@@ -206,6 +209,30 @@ def test_cursors_rise_across_batches_writers_and_restarts(database_url: str) -> 
     )
     with open_sql_sink(database_url) as sink:
         assert apply(sink, session_upsert("last")) == [("applied", writers * batches * size + 1)]
+
+
+def test_a_writer_has_the_counter_before_it_reads_anything_else(database_url: str) -> None:
+    """RW-sink-counter: whoever asks for it meanwhile is refused or waits, from the first statement to the commit."""
+    asked: list[str] = []
+    other = open_engine(database_url)
+    now = "" if other.dialect.name == "sqlite" else " FOR UPDATE NOWAIT"
+
+    def ask(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if not statement.startswith("BEGIN"):
+            asked.append(statement.partition(" ")[0])
+            with pytest.raises(OperationalError), other.connect() as connection, connection.begin():
+                connection.execute(text(f"SELECT last_cursor FROM tutti_state{now}"))
+
+    with open_sql_sink(database_url) as sink:
+        if not now:
+            event.listen(other, "connect", lambda connection, _: connection.execute("PRAGMA busy_timeout = 0"))
+        event.listen(sink._engine, "after_cursor_execute", ask)
+        apply(sink, session_upsert("m1"), message_upsert("m2"))
+        event.remove(sink._engine, "after_cursor_execute", ask)
+        assert asked[0] == "SELECT"
+        assert asked.count("INSERT") == 3
+        assert sink.last_cursor() == 2
+    other.dispose()
 
 
 def test_changes_read_while_others_write_skip_nothing(database_url: str) -> None:

@@ -138,7 +138,6 @@ MUTANTS = [
     Mutant("the-counter-is-not-stored", "sql.py", '{"cursor": plan.last_cursor}', '{"cursor": last_cursor}'),
     Mutant("a-ledger-is-not-kept", "sql.py", "_insert(connection, LEDGER, plan.ledger)", "pass"),
     Mutant("what-was-observed-is-not-loaded", "sql.py", "if sessions else ()", "if False else ()"),
-    Mutant("writers-do-not-exclude-each-other", "_engine.py", '"BEGIN IMMEDIATE"', '"BEGIN"'),
 ]
 
 
