@@ -303,6 +303,9 @@ async def test_a_server_that_stops_reading_ends_a_send_within_its_bound(autojump
 FAST = 60.0
 """Virtual seconds a second, while nothing but bounds runs."""
 
+SLOW_MACHINE_S = 10.0
+"""Real seconds that a busy machine may take on top: exact bounds are held above, here it is that each wait ends."""
+
 
 class Processes:
     """Implements the provider's side of a bench over real processes."""
@@ -369,7 +372,7 @@ async def test_an_await_on_a_killed_or_stopped_process_ends_within_its_bound_and
     row, outcome = ROWS[name], Outcome()
     made = processes(FakeSetup(script=bench().setup.script, faults=row.faults))
     async with trio.open_nursery() as nursery:
-        with trio.fail_after(600):
+        with trio.fail_after(3_000):
             async with open_host(made) as host:
                 nursery.start_soon(outcome.take, await row.prepare(made, host))  # noqa: ASYNC111 - outlives the host
                 await made.thread_wanted.wait()
@@ -378,14 +381,14 @@ async def test_an_await_on_a_killed_or_stopped_process_ends_within_its_bound_and
                 [transport] = made.transports
                 os.kill(transport.pid, sign)
                 if sign is signal.SIGKILL:
-                    await outcome.wait(LOST_BOUND_S)
+                    await outcome.wait(LOST_BOUND_S + SLOW_MACHINE_S)
                     outcome.assert_one_of(row.lost)
                     if isinstance(outcome.error, ProviderLostError):
                         assert outcome.error.exit_status == -signal.SIGKILL
                 else:
                     mock_clock.rate = FAST
                     if not row.until_told:
-                        await outcome.wait(row.bound_s + 0.5 * FAST)
+                        await outcome.wait(row.bound_s + SLOW_MACHINE_S * FAST)
         await outcome.wait(0)
         outcome.assert_one_of(row.lost if sign is signal.SIGKILL else row.silent)
     assert marked_processes(transport.marker) == []
