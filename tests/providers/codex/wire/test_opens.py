@@ -13,6 +13,7 @@ from tutti_side import OpenFailedError, SideUnsupportedError
 from tutti_side.contract import Event, OpenSide, ProviderProtocolError, SideRef
 from tutti_side.jsonrpc import REQUEST_DEADLINE_S
 from tutti_side.runtime import SideInProgressError
+from tutti_side.runtime.controller import SNAPSHOT_WAIT_S
 
 FORK = "thread/fork"
 
@@ -349,3 +350,48 @@ async def test_a_sink_gets_nothing_more_once_its_open_has_failed(autojump_clock:
         made.server.crash()
         await trio.sleep(1)
         assert (len(sink.events), sink.ends) == (seen, [])
+
+
+# the source's close beside an open
+
+
+async def test_a_close_of_the_source_waits_for_the_snapshot_and_the_side_lives_on(
+    autojump_clock: Any, bench: Any
+) -> None:
+    """R5, R7, architecture §4: the source is unsubscribed after the fork; the Side has a lease of its own."""
+    made = bench(faults=(AnswerLate(method=FORK, after_s=5),))
+    async with made.working() as (host, session), trio.open_nursery() as nursery:
+        outcomes: list[Any] = []
+        nursery.start_soon(open_one, session, outcomes, trio.CancelScope())
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(session.close)
+        await trio.sleep(4.9)
+        assert (outcomes, unsubscribed(made)) == ([], [])
+        await trio.sleep(1)
+        [side] = outcomes
+        assert unsubscribed(made) == [session.provider_session_id]
+        assert (await side.ask("what?")).text == "s0 s1 "
+        await side.close()
+        await trio.testing.wait_all_tasks_blocked()
+        made.assert_only(host)
+
+
+async def test_a_close_of_the_source_aborts_an_open_that_takes_too_long(autojump_clock: Any, bench: Any) -> None:
+    """R5, R6, R12, architecture §4: after `SNAPSHOT_WAIT_S`; the child that comes later goes with the connection."""
+    made = bench(faults=(AnswerLate(method=FORK, after_s=25),))
+    async with made.working() as (host, session), trio.open_nursery() as nursery:
+        outcomes: list[Any] = []
+
+        async def open_in_vain() -> None:
+            with pytest.raises(OpenFailedError):
+                await session.open_side()
+            outcomes.append("failed")
+
+        nursery.start_soon(open_in_vain)
+        await trio.testing.wait_all_tasks_blocked()
+        began = trio.current_time()
+        await session.close()
+        assert outcomes == ["failed"]
+        assert SNAPSHOT_WAIT_S <= trio.current_time() - began <= SNAPSHOT_WAIT_S + 1
+        await trio.sleep(60)
+        made.assert_only(host)
