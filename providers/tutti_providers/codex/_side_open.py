@@ -12,7 +12,7 @@ from tutti_providers.codex._creation import ThreadCreation
 from tutti_providers.codex._settings import check_fork, fork_params
 from tutti_providers.codex._thread import CodexThread
 from tutti_providers.codex.schema.requests import Empty, ForkParams, InjectedMessage, InjectItemsParams, OpenedThread
-from tutti_side.contract import ProviderLostError, SideBinding, SideCapabilities
+from tutti_side.contract import NO_METRICS, Metrics, ProviderLostError, SideBinding, SideCapabilities
 
 __all__ = ["BOUNDARY", "SideOpening"]
 
@@ -36,8 +36,11 @@ words may be missing here.
 class SideOpening:
     """One Side on its way."""
 
-    def __init__(self, connection: Connection, source: CodexThread, thread: CodexThread) -> None:
+    def __init__(
+        self, connection: Connection, source: CodexThread, thread: CodexThread, metrics: Metrics = NO_METRICS
+    ) -> None:
         self.thread = thread
+        self._metrics = metrics
         self._connection = connection
         self._source = source
         self._asked: ForkParams = fork_params(source.thread_id, source.settings, thread.instructions)
@@ -54,12 +57,16 @@ class SideOpening:
         try:
             with trio.move_on_after(FIRST_ITEM_WAIT_S):
                 await self._source.first_item.wait()
+            began = trio.current_time()
             opened = await self._creation.run(self._asked)
+            forked = trio.current_time()
+            self._metrics.observe("side_open_phase", forked - began, phase="fork")
             items = (
                 InjectedMessage.of("developer", self.thread.instructions),
                 InjectedMessage.of("user", BOUNDARY),
             )
             await self._connection.request(InjectItemsParams(thread_id=opened.thread.id, items=items), Empty)
+            self._metrics.observe("side_open_phase", trio.current_time() - forked, phase="inject")
             if self.thread.lost:
                 raise ProviderLostError(self.thread.exit_status)
         except BaseException:

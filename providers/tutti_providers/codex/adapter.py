@@ -165,11 +165,19 @@ class CodexAdapter:
             async with self._open_connection() as connection:
                 started = True
                 task_status.started(connection)
-                await connection.ended.wait()
+                try:
+                    await connection.ended.wait()
+                finally:
+                    self._count_dropped(connection.statistics())
         except Exception:
             if not started:
                 raise
             # Contained: its sessions are lost, and told so by their routes.
+
+    def _count_dropped(self, ended: ConnectionStatistics) -> None:
+        """Count what a connection that has ended dropped: frames that were no messages, messages that reached nobody."""
+        for cause, count in (*ended.peer.dropped.items(), *ended.router.dropped.items()):
+            self._metrics.count("dropped_frames", count, cause=cause)
 
     def _find(self, ref: ScopeRef) -> _Live:
         live = self._live.get(ref)
@@ -294,7 +302,7 @@ class CodexAdapter:
         connection = source.connection
         thread = CodexThread(sink, connection.peer, source=source.thread, instructions=request.instructions)
         connection.lease(request.side)
-        opening = self._openings[request.side] = SideOpening(connection, source.thread, thread)
+        opening = self._openings[request.side] = SideOpening(connection, source.thread, thread, self._metrics)
         try:
             binding = await opening.run()
         except BaseException:
