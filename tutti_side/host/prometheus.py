@@ -20,7 +20,7 @@ side_events            counter   fate               Events of Sides that were ``
 side_ends              counter   reason             Sides that were open and are over: ``closed``, ``lost``,
                                                     ``overflow``, ``source_deleted``, ``host_stopped``.
 live_sides             gauge                        Sides that are open or closing.
-dropped_frames         counter   cause, provider    Frames that were no messages, and messages that reached nobody; counted
+dropped_frames         counter   cause, provider    Frames that were no messages, messages that reached nobody; counted
                                                     when their connection ends.
 failed_closes          counter   provider           Closes that a provider failed at, or that exceeded their bound.
 cleanups               counter   outcome            What would not close: ``closed`` by a retry, or ``forced``.
