@@ -67,7 +67,6 @@ class SideScope:
         self._request = request
         self._subscriptions: list[Subscription] = []
         self._opening = trio.CancelScope()
-        self._closing = trio.CancelScope(shield=True)
         self._stop = trio.Event()
         self._end_reason: EndReason = "closed"
         self._reserved_at = trio.current_time()
@@ -104,10 +103,6 @@ class SideScope:
             self._stop.set()
             self.abort(f"closing the Side: {reason}")
 
-    def hurry(self, deadline: float) -> None:
-        """Let a close that runs already take no longer than this."""
-        self._closing.deadline = min(self._closing.deadline, deadline)
-
     def expired(self) -> SideExpiredError:
         """Return the error for an operation that comes too late."""
         return SideExpiredError(self.ref.side, self.events.ended or self._end_reason)
@@ -121,37 +116,41 @@ class SideScope:
     async def run(self) -> None:
         """Live: open, wait for the wish to close, close. Never raises but `trio.Cancelled`."""
         try:
-            with self._opening:
-                await self._open()
+            try:
+                with self._opening:
+                    await self._open()
+            except Exception as error:  # outside the scope: what is left of a group that a cancel was part of, as well
+                self.error = self._as_side_error(error)
             if self.lifecycle.state == "open":
                 await self._stop.wait()
         finally:
-            # The host's stop caps this: `close_deadline` when it comes before, `hurry` when it comes after.
-            bound_s = CLOSE_BOUND_S if self.binding is not None else RELEASE_BOUND_S
-            self._closing.deadline = self._controller.close_deadline(bound_s)
-            with self._closing:
-                await self._close()  # noqa: ASYNC102 - the scope is shielded, and its deadline was set above
-            if self._closing.cancelled_caught:
-                self._note_failed_close(None)
+            try:
+                with self._controller.bounded(CLOSE_BOUND_S if self.binding else RELEASE_BOUND_S) as closing:
+                    await self._close()  # noqa: ASYNC102 - the scope is shielded, and has a deadline
+                if closing.cancelled_caught:
+                    self._note_failed_close(None)
+            except Exception as error:  # contained: the adapter's nursery keeps what it could not release
+                self._note_failed_close(error)
             self._finish()
 
     async def _open(self) -> None:
-        """Open under the locks and commit; a failure is kept in `error`."""
-        try:
-            async with self._controller.locks.hold(self.source, self.ref):
-                if self._stop.is_set():
-                    return
-                self.lifecycle.step("start")
-                request = await self._find_source()
-                binding = await self._open_at_provider(request)
-                self._commit(binding)
-        except SideError as error:
-            self.error = error
-        except Exception as error:
-            # Our errors say what went wrong without content; of any other only the type is safe to show.
-            problem = str(error) if isinstance(error, TuttiSideError) else f"{type(error).__name__} in the adapter"
-            self.error = OpenFailedError(self.ref.side, "provider", problem)
-            self.error.__cause__ = error
+        """Open under the locks and commit."""
+        async with self._controller.locks.hold(self.source, self.ref):
+            if self._stop.is_set():
+                return
+            self.lifecycle.step("start")
+            request = await self._find_source()
+            binding = await self._open_at_provider(request)
+            self._commit(binding)
+
+    def _as_side_error(self, error: Exception) -> SideError:
+        if isinstance(error, SideError):
+            return error
+        # Our errors say what went wrong without content; of any other only the type is safe to show.
+        problem = str(error) if isinstance(error, TuttiSideError) else f"{type(error).__name__} in the adapter"
+        failed = OpenFailedError(self.ref.side, "provider", problem)
+        failed.__cause__ = error
+        return failed
 
     async def _find_source(self) -> OpenSide:
         """Find the source, live or kept, and compose what the Side is told: host context, then its instructions."""
@@ -210,7 +209,7 @@ class SideScope:
         """Release everything at the provider; bounded by the caller."""
         if self.lifecycle.state == "open":
             self.lifecycle.step("close")
-            await self._close_at_provider()
+            await self.adapter.close(self.ref)
             return
         self.lifecycle.step("abort")
         self.events.close(self._end_reason)
@@ -222,15 +221,9 @@ class SideScope:
         self._log_failed_open(self.error)
         adapter: object = self._adapter
         if self.binding is not None:
-            await self._close_at_provider()
+            await self.adapter.close(self.ref)
         elif isinstance(adapter, SideConversationAdapter):
             await adapter.wait_side_released(self.ref)
-
-    async def _close_at_provider(self) -> None:
-        try:
-            await self.adapter.close(self.ref)
-        except Exception as error:  # contained: the adapter's nursery keeps what it could not release
-            self._note_failed_close(error)
 
     def _finish(self) -> None:
         """Be gone: the terminal event, the registry, the waiters; synchronous."""

@@ -5,8 +5,8 @@ Everything that decides is synchronous and happens between two awaits; waiting h
 """
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 
 import msgspec
 import trio
@@ -88,6 +88,7 @@ class RuntimeController:
         self._sides: dict[SideRef, SideScope] = {}
         self._ended: dict[ScopeRef, EndReason] = {}
         self._stop_deadline = float("inf")
+        self._shields: dict[trio.CancelScope, None] = {}  # a set would be walked in another order each run
         self._dropped_events = 0
         self._live_sides = 0
 
@@ -211,8 +212,7 @@ class RuntimeController:
                 session.events.commit(metadata.provider_session_id, ())
         except BaseException:
             if begun:
-                with trio.CancelScope(shield=True, deadline=self.close_deadline(ABORT_WAIT_S)):
-                    await self._close_adapter(session)
+                await self._close_adapter(session, self.bounded(ABORT_WAIT_S))  # noqa: ASYNC102 - shields itself
             self._sessions.pop(ref, None)
             session.state = "closed"
             session.events.close("closed")
@@ -275,8 +275,7 @@ class RuntimeController:
             if session.state != "open":
                 return
             session.state = "closing"
-            with trio.CancelScope(shield=True, deadline=self.close_deadline(SNAPSHOT_WAIT_S)):
-                await self._close_adapter(session)
+            await self._close_adapter(session, self.bounded(SNAPSHOT_WAIT_S))
             session.events.close(reason)
             self._forget_session(session)
 
@@ -285,24 +284,31 @@ class RuntimeController:
         was_open = session.state == "open"
         self._forget_session(session)
         if was_open and self._stop_deadline == float("inf"):
-            self._nursery.start_soon(self._close_adapter, session, name=f"lost:{session.ref.session}")
+            bound = self.bounded(SNAPSHOT_WAIT_S, shield=False)
+            self._nursery.start_soon(self._close_adapter, session, bound, name=f"lost:{session.ref.session}")
 
-    async def _close_adapter(self, session: SessionScope) -> None:
+    async def _close_adapter(self, session: SessionScope, bound: AbstractContextManager[trio.CancelScope]) -> None:
+        """Close a session at its provider; a failure, or the bound's end, is contained, counted and logged."""
         try:
-            await session.adapter.close(session.ref)
+            with bound as scope:
+                await session.adapter.close(session.ref)
+            if scope.cancelled_caught:
+                self._note_failed_session_close(session, None)
         except Exception as error:  # contained: the adapter's nursery keeps what it could not release
-            provider = session.adapter.name
-            self.note_failed_close(provider)
-            log(
-                logging.WARNING,
-                "a session did not close at its provider",
-                session.ref,
-                provider=provider,
-                child_id=session.provider_session_id,
-                phase="close",
-                reason="error",
-                error=error,
-            )
+            self._note_failed_session_close(session, error)
+
+    def _note_failed_session_close(self, session: SessionScope, error: Exception | None) -> None:
+        self.note_failed_close(session.adapter.name)
+        log(
+            logging.WARNING,
+            "a session did not close at its provider",
+            session.ref,
+            provider=session.adapter.name,
+            child_id=session.provider_session_id,
+            phase="close",
+            reason="bound" if error is None else "error",
+            error=error,
+        )
 
     def _forget_session(self, session: SessionScope) -> None:
         """Take a session that is over out of the registry: it was closed, or its adapter lost it. Idempotent."""
@@ -463,10 +469,10 @@ class RuntimeController:
                 raise
             if not side.settled.is_set():
                 side.abort("nobody waits for it any more")
-                with trio.CancelScope(shield=True, deadline=self.close_deadline(ABORT_WAIT_S)):
-                    await side.settled.wait()
+                with self.bounded(ABORT_WAIT_S):
+                    await side.settled.wait()  # noqa: ASYNC102 - `bounded` shields
                     if not side.events.is_committed:  # the abort can come too late to stop the commit
-                        await side.gone.wait()
+                        await side.gone.wait()  # noqa: ASYNC102 - `bounded` shields
             if not side.events.is_committed:
                 raise
             # Committed in the same instant: the caller gets the Side, and its next checkpoint is cancelled.
@@ -557,9 +563,19 @@ class RuntimeController:
 
     # The end
 
-    def close_deadline(self, bound_s: float) -> float:
-        """Return the deadline of a shielded close that starts now: its own bound, or the host's, whichever is first."""
-        return min(trio.current_time() + bound_s, self._stop_deadline)
+    @contextmanager
+    def bounded(self, bound_s: float, *, shield: bool = True) -> Iterator[trio.CancelScope]:
+        """Shield the block, and end it at its own bound or the host's deadline, whichever is first.
+
+        The host's stop caps it in both orders: also when it comes while the block runs.
+        """
+        deadline = min(trio.current_time() + bound_s, self._stop_deadline)
+        with trio.CancelScope(shield=shield, deadline=deadline) as scope:
+            self._shields[scope] = None
+            try:
+                yield scope
+            finally:
+                del self._shields[scope]
 
     async def stop(self) -> None:
         """Close all Sides in parallel, then all sessions; bounded by `HOST_STOP_S` from the first call on.
@@ -568,11 +584,12 @@ class RuntimeController:
         """
         if self._stop_deadline == float("inf"):
             self._stop_deadline = trio.current_time() + HOST_STOP_S
+            for scope in self._shields:
+                scope.deadline = min(scope.deadline, self._stop_deadline)
         with trio.CancelScope(shield=True, deadline=self._stop_deadline):
             sides = list(self._sides.values())
             for side in sides:
                 side.request_close("host_stopped")
-                side.hurry(self._stop_deadline)
             for side in sides:
                 await side.gone.wait()
             async with trio.open_nursery() as nursery:

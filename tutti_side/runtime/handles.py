@@ -1,5 +1,6 @@
 """What a user holds: a session, a Side, a turn, an answer."""
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ from tutti_side.contract import (
     check_id,
     new_id,
 )
+from tutti_side.runtime._log import log
 from tutti_side.runtime._turns import TurnRecord, TurnStatus
 from tutti_side.runtime.errors import (
     InteractionAlreadyAnsweredError,
@@ -213,11 +215,11 @@ class _ScopeHandle:
         try:
             result = await turn.wait()
         except trio.Cancelled:
-            with trio.CancelScope(shield=True, deadline=self.controller.close_deadline(CANCEL_BOUND_S)):
+            with self.controller.bounded(CANCEL_BOUND_S):
                 try:
-                    await turn.cancel()
-                except Exception:  # the Cancelled is what the caller is told; a lost session interrupts by itself
-                    self.controller.failed_closes += 1
+                    await turn.cancel()  # noqa: ASYNC102 - `bounded` shields
+                except Exception as error:  # the Cancelled is what the caller is told
+                    log(logging.WARNING, "a turn was not interrupted", self.scope.ref, phase="cancel", error=error)
             raise
         if result.status == "failed":
             raise TurnFailedError(turn.id, result.provider_message)
@@ -425,8 +427,8 @@ class SessionHandle(_ScopeHandle):
         finally:
             side.scope.request_close()
             # The Side's own task closes it within its bound; this only waits for it.
-            with trio.CancelScope(shield=True, deadline=self.controller.close_deadline(CLOSE_WAIT_S)):
-                await side.close()
+            with self.controller.bounded(CLOSE_WAIT_S):
+                await side.close()  # noqa: ASYNC102 - `bounded` shields
 
     async def close(self) -> None:
         """Close the session; its Sides live on. Idempotent.

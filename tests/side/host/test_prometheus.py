@@ -112,7 +112,12 @@ async def test_what_a_provider_counts_carries_its_name(
     """Issue B, item 7: open latency by phase and by provider."""
     given: list[Any] = []
     opens = provider.open
-    monkeypatch.setattr(provider, "open", lambda ports: given.append(ports) or opens(ports))
+
+    def open_with(ports: Any) -> Any:
+        given.append(ports)
+        return opens(ports)
+
+    monkeypatch.setattr(provider, "open", open_with)
     async with open_host(provider, metrics=PrometheusMetrics(registry)):
         given[0].metrics.observe("side_open_phase", 0.5, phase="fork")
         given[0].metrics.count("failed_closes")
