@@ -38,15 +38,18 @@ def check_content(content: str | Sequence[Content]) -> tuple[Content, ...]:
     """Return the content as blocks.
 
     Raises:
-      InvalidContentError: nothing in it, a block of another type, a lone surrogate, or over `CONTENT_BYTES_MAX` bytes.
+      InvalidContentError: neither a text nor a list, nothing in it, a block of another type, a lone surrogate, or
+        over `CONTENT_BYTES_MAX` bytes.
     """
+    if not isinstance(content, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers are not all typed
+        raise InvalidContentError("content", f"is a {type(content).__name__}; give a text or a list of blocks")
     blocks = (TextContent(content),) if isinstance(content, str) else tuple(content)
     if not blocks:
         raise InvalidContentError("content", "is empty; give a text or at least one block")
     size_bytes = 0
     for index, block in enumerate(blocks):
         where = "content" if isinstance(content, str) else f"content[{index}]"
-        if not isinstance(block, TextContent):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers are not all typed
+        if not isinstance(block, TextContent):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidContentError(where, f"is a {type(block).__name__}; a block is a TextContent")
         if not isinstance(block.text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidContentError(f"{where}.text", f"is a {type(block.text).__name__}, not a string")
