@@ -25,5 +25,5 @@ async def main(task: str, question: str) -> None:
 
 
 if __name__ == "__main__":
-    words = sys.argv[1:] or ["Refactor the parser", "What does the tokenizer do?"]
-    trio.run(main, *words)
+    task, question = sys.argv[1:] or ["Refactor the parser", "What does the tokenizer do?"]
+    trio.run(main, task, question)

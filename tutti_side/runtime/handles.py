@@ -203,6 +203,9 @@ class _ScopeHandle:
     async def ask(self, content: str | Sequence[Content], *, client_submit_id: str | None = None) -> Answer:
         """Send, wait for the end, and return the answer.
 
+        A turn in which the provider asks its user something goes on when that is answered (`interactions`, `respond`),
+        or declined by a close; until then this waits.
+
         Raises:
           what `send` raises;
           TurnFailedError: the turn failed.

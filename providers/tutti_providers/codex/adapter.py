@@ -175,7 +175,7 @@ class CodexAdapter:
             # Contained: its sessions are lost, and told so by their routes.
 
     def _count_dropped(self, ended: ConnectionStatistics) -> None:
-        """Count what a connection that has ended dropped: frames that were no messages, messages that reached nobody."""
+        """Count what a connection dropped until its end: no messages, and messages that reached nobody."""
         for cause, count in (*ended.peer.dropped.items(), *ended.router.dropped.items()):
             self._metrics.count("dropped_frames", count, cause=cause)
 
