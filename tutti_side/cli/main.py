@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from tutti_side.cli import _demo, _doctor
+from tutti_side.cli import _demo, _doctor, _sink
 from tutti_side.cli._terminal import plain
 from tutti_side.errors import TuttiSideError
 
@@ -35,7 +35,7 @@ class Command(Protocol):
         ...
 
 
-COMMANDS: tuple[Command, ...] = (_demo, _doctor)
+COMMANDS: tuple[Command, ...] = (_demo, _doctor, _sink)
 """Every command, in the order of the help."""
 
 
