@@ -77,7 +77,11 @@ class JsonFileMetadata:
         async with self._lock:
             kept = {**await self._load(), ref: metadata}
             rows = tuple(_Row(key.workspace, key.session, value) for key, value in kept.items())
-            await trio.to_thread.run_sync(self._replace, msgspec.json.encode(_File(_VERSION, rows)))
+            try:
+                content = msgspec.json.encode(_File(_VERSION, rows))
+            except UnicodeEncodeError as error:  # a path can hold bytes that are no text
+                raise MetadataFileError(self._path, "can't be written: something in it is not text") from error
+            await trio.to_thread.run_sync(self._replace, content)
             self._kept = kept
 
     async def _load(self) -> dict[CanonicalRef, SourceMetadata]:
