@@ -62,8 +62,6 @@ class Creation:
             self._error = ScriptedFailureError(self._operation, failure)
         if failure is not None or self._is_abandoned:
             self._release()
-        else:
-            self._thread.is_adopted = True
         self._answered.set()
 
     async def _play(self) -> str | None:

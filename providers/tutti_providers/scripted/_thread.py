@@ -59,8 +59,6 @@ class ScriptedThread:
         self.thread_id = thread_id
         self.transcript = transcript
         self.is_side = is_side
-        self.is_adopted = False
-        """True once the start or open was answered; only then does a lost connection end the session."""
         self.lost = False
         self.is_starting = False
         self.active_turn: TurnId | None = None
@@ -174,7 +172,7 @@ class ScriptedThread:
         self._sink = None
 
     def lose(self) -> None:
-        """The connection is gone: say so, if anybody was told that this thread exists. Idempotent."""
+        """The connection is gone: say so, once. A thread that is only on its way is taken off before that."""
         if self.lost:
             return
         self.lost = True
@@ -182,7 +180,7 @@ class ScriptedThread:
         self._forget_turn()
         self.turn_ended.set()
         sink, self._sink = self._sink, None
-        if sink is not None and self.is_adopted:
+        if sink is not None:
             sink.end("lost")
 
 

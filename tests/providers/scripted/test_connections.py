@@ -162,6 +162,39 @@ async def test_a_child_that_was_not_released_is_released_later(autojump_clock: M
         assert (await session.ask("x")).text == "You said: x"
 
 
+async def test_what_is_said_while_a_release_is_retried_reaches_nobody(lab: Any, autojump_clock: MockClock) -> None:
+    """Contract: close emits nothing afterwards, whoever finishes it."""
+    closes = (Closing(when="side", steps=(Fail(),), times=1), Closing(when="side", steps=(LATE,)))
+    async with scripted(Script(closes=closes)).open() as adapter:
+        await adapter.start(StartSession(ref=lab.session(), cwd="/"), lab.recorder())
+        sink = lab.recorder()
+        await adapter.open_side(OpenSide(side=lab.side(), source=lab.session()), sink)
+        await adapter.close(lab.side())
+        await trio.sleep(60)
+        assert sink.events == []
+        assert adapter.statistics().dropped_events == 1
+
+
+async def test_a_resume_that_is_cut_after_any_step_frees_the_writer(lab: Any, autojump_clock: MockClock) -> None:
+    """F30, F32, R14."""
+    provider = scripted()
+    async with provider.open() as adapter:
+        await adapter.start(StartSession(ref=lab.session(), cwd="/"), lab.recorder())
+        await adapter.close(lab.session())
+        for number in range(1, 100):
+            await trio.sleep(60)
+            assert provider.held == frozenset()
+            assert adapter.statistics().connections == 0
+            with lab.axe(number) as axe, axe.scope:
+                await adapter.resume(ResumeSession(ref=lab.session(), metadata=kept()), lab.recorder())
+                await adapter.close(lab.session())
+            await adapter.close(lab.session())
+            if not axe.fell:
+                break
+        assert not axe.fell
+        assert number > 5
+
+
 async def test_a_child_that_is_never_released_is_dropped_by_force(autojump_clock: MockClock) -> None:
     """R12: every retry is bounded, and force comes then."""
     provider = scripted(Script(closes=(Closing(when="x", steps=(Fail(),), times=RELEASE_TRIES_MAX + 1),)))
@@ -331,14 +364,15 @@ async def test_a_connection_that_will_not_close_is_the_sweepers(lab: Any) -> Non
 async def test_the_sweeper_can_force_a_connection_that_never_closes(lab: Any) -> None:
     """R12, R13."""
     sweeper = Sweeper()
-    async with scripted(Script(closes=(Closing(when="side", steps=(Fail(),)),))).open(
-        ProviderPorts(cleanup=sweeper)
-    ) as adapter:
+    closes = (Closing(when="side", steps=(Fail(),), times=1), Closing(when="side", steps=(Wait(gate="never"),)))
+    async with scripted(Script(closes=closes)).open(ProviderPorts(cleanup=sweeper)) as adapter:
         sink = lab.recorder()
         await historical(adapter, lab, sink)
         await adapter.close(lab.side())
         sweeper.owners[0].force()
         sweeper.owners[0].force()
+        with trio.fail_after(5):
+            await sweeper.owners[0].close()  # what is gone needs no closing
         await trio.testing.wait_all_tasks_blocked()
         assert adapter.statistics().connections == 0
         assert sink.ended is None

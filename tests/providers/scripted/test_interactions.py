@@ -6,7 +6,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tutti_providers.scripted import Ask, Drop, Opening, OwnTurn, Say, Script, Turn, scripted
+from tutti_providers.scripted import Ask, Drop, Opening, OwnTurn, Say, Script, Turn, Wait, scripted
+from tutti_providers.scripted.script import Step
 from tutti_side import open_host
 from tutti_side.contract import (
     ExecTurn,
@@ -50,6 +51,7 @@ async def test_an_approval_goes_on_as_it_was_answered(option: str, said: str) ->
     """Contract: one of the options; R11."""
     async with open_host(scripted(Script(fallback=(APPROVE,)))) as host:
         session = await host.start_session(cwd=".")
+        events = session.events()
         turn = await session.send("clean")
         interaction = await asked(session)
         assert (interaction.kind, interaction.title, interaction.detail) == ("approval", APPROVE.title, APPROVE.detail)
@@ -58,6 +60,10 @@ async def test_an_approval_goes_on_as_it_was_answered(option: str, said: str) ->
         assert (await turn.wait()).answer.text == said
         with pytest.raises(InteractionAlreadyAnsweredError):
             session.respond(interaction.interaction_id, YES)
+        await session.close()
+        seen = [event async for batch in events for event in batch.events]
+    resolved = [event for event in seen if isinstance(event, InteractionResolved)]
+    assert resolved == [InteractionResolved(interaction.interaction_id, "answered")]
 
 
 async def test_questions_and_plans_are_answered_in_their_own_way() -> None:
@@ -114,17 +120,16 @@ async def test_a_side_and_its_source_answer_only_what_they_were_asked() -> None:
 async def test_what_the_provider_takes_back_is_superseded_and_the_turn_goes_on(autojump_clock: MockClock) -> None:
     """F28: no answer goes out after it was resolved."""
     ask = Ask(title="?", taken_back_after_s=10, then=(Say(("answered",)),))
-    async with open_host(scripted(Script(fallback=(ask, Say(("went on",)))))) as host:
+    async with open_host(scripted(Script(fallback=(ask, Say(("went on",)), Wait(gate="g"))))) as host:
         session = await host.start_session(cwd=".")
-        with session.events() as events:
-            turn = await session.send("x")
-            interaction = await asked(session)
-            assert (await turn.wait()).answer.messages == ("went on",)
-            with pytest.raises(InteractionNotLiveError):
-                session.respond(interaction.interaction_id, YES)
-            await session.close()
-            seen = [event async for batch in events for event in batch.events]
-        assert InteractionResolved(interaction.interaction_id, "superseded") in seen
+        turn = await session.send("x")
+        interaction = await asked(session)
+        await trio.sleep(11)
+        assert session.interactions == ()
+        assert turn.is_active
+        assert turn.answer.messages == ("went on",)
+        with pytest.raises(InteractionNotLiveError):
+            session.respond(interaction.interaction_id, YES)
 
 
 async def test_a_question_nobody_waits_for_is_superseded_with_its_turn() -> None:
@@ -141,9 +146,10 @@ async def test_a_question_nobody_waits_for_is_superseded_with_its_turn() -> None
     assert kinds.index(InteractionResolved) < kinds.index(TurnCompleted)
 
 
-async def test_a_close_declines_what_is_asked_and_then_interrupts() -> None:
+@pytest.mark.parametrize("steps", [(APPROVE, Say(("after",))), (APPROVE,)], ids=["more to come", "asked last"])
+async def test_a_close_declines_what_is_asked_and_then_interrupts(steps: tuple[Step, ...]) -> None:
     """R11; architecture §4: decline first, then interrupt. The answer's steps are never played."""
-    provider = scripted(Script(fallback=(APPROVE, Say(("after",)))))
+    provider = scripted(Script(fallback=steps))
     async with open_host(provider) as host:
         session = await host.start_session(cwd=".")
         side = await session.open_side(subscribe=True)
@@ -163,6 +169,19 @@ async def test_a_close_declines_what_is_asked_and_then_interrupts() -> None:
         assert seen[3] == InteractionResolved(interaction.interaction_id, "superseded")
         with pytest.raises(SideExpiredError):
             side.respond(interaction.interaction_id, YES)
+
+
+async def test_a_close_declines_at_once_even_when_its_interrupt_is_ignored(lab: Any) -> None:
+    """R11, F21: a pending request would survive; the stubborn turn goes on without its answer."""
+    script = Script(turns=(Turn(steps=(APPROVE, Say(("after",))), is_stubborn=True),))
+    async with scripted(script).open() as adapter:
+        ref, sink = lab.session(), lab.recorder()
+        await adapter.start(StartSession(ref=ref, cwd="/"), sink)
+        await adapter.exec(ref, ExecTurn(content=(TextContent("x"),)))
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(4):
+            await adapter.close(ref)
+        assert lab.kinds(sink.events)[-4:] == ["InteractionResolved", "MessageDelta", "MessageUpdated", "TurnCompleted"]
 
 
 async def test_a_lost_connection_resolves_what_was_asked_before_the_end(lab: Any) -> None:

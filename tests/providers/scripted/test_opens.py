@@ -209,6 +209,75 @@ async def test_an_open_that_is_given_up_is_released_when_its_answer_comes(lab: A
         assert sink.events == [StatePatch("active")]
 
 
+RACES = 24
+"""Trio runs what is ready at once in random order; so many races see both orders."""
+
+
+async def test_an_open_that_is_given_up_in_the_instant_of_its_answer_leaves_no_child(lab: Any) -> None:
+    """R14: whichever of the two comes first, nothing stays without an owner."""
+    for number in range(RACES):
+        provider = scripted(Script(opens=(Opening(steps=(Wait(gate="answer"),)),)))
+        async with provider.open() as adapter, trio.open_nursery() as nursery:
+            await adapter.start(StartSession(ref=lab.session(), cwd="/"), lab.recorder())
+            opened: list[object] = []
+            scope = trio.CancelScope()
+
+            async def open_side(adapter: Any = adapter, opened: list[object] = opened, scope: Any = scope) -> None:
+                with scope:
+                    request = OpenSide(side=lab.side(), source=lab.session())
+                    opened.append(await adapter.open_side(request, lab.recorder()))
+
+            nursery.start_soon(open_side)
+            await provider.wait_reached("answer")
+            for act in (provider.gate("answer").set, scope.cancel)[:: 1 if number % 2 else -1]:
+                act()
+            await trio.testing.wait_all_tasks_blocked()
+            assert adapter.statistics().threads == 1 + len(opened)
+            if opened:
+                await adapter.close(lab.side())
+
+
+@pytest.mark.parametrize("operation", ["start", "open_side"])
+async def test_a_loss_in_the_instant_of_the_answer_is_an_error(lab: Any, operation: str) -> None:
+    """R9, R14: what is lost before its caller runs again is never returned as open."""
+    for _ in range(RACES):
+        held = (Wait(gate="answer"),)
+        script = Script(starts=(Starting(when="late", steps=held),), opens=(Opening(steps=held),))
+        provider = scripted(script)
+        async with provider.open() as adapter:
+            await adapter.start(StartSession(ref=lab.session(), cwd="/"), lab.recorder())
+
+            async def begin(adapter: Any = adapter) -> None:
+                with pytest.raises(ProviderLostError):
+                    if operation == "start":
+                        await adapter.start(StartSession(ref=lab.session("late"), cwd="/"), lab.recorder())
+                    else:
+                        await adapter.open_side(OpenSide(side=lab.side(), source=lab.session()), lab.recorder())
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(begin)
+                await provider.wait_reached("answer")
+                provider.gate("answer").set()
+                await trio.lowlevel.checkpoint()
+                provider.drop()
+
+
+async def test_an_early_turn_of_a_failed_open_is_ended_and_says_nothing(lab: Any) -> None:
+    """F20: half a child does no harm later; nothing is said once the open has failed, in whatever order tasks run."""
+    for _ in range(RACES):
+        opening = Opening(steps=(OwnTurn((Wait(gate="g"), Drop())), Fail()))
+        provider = scripted(Script(opens=(opening,)))
+        async with provider.open() as adapter:
+            await adapter.start(StartSession(ref=lab.session(), cwd="/"), lab.recorder())
+            sink = lab.recorder()
+            with pytest.raises(ScriptedFailureError):
+                await adapter.open_side(OpenSide(side=lab.side(), source=lab.session()), sink)
+            provider.gate("g").set()
+            await trio.testing.wait_all_tasks_blocked()
+            assert lab.kinds(sink.events) == ["TurnStarted"]
+            assert adapter.liveness(lab.session()) == "live"
+
+
 async def test_an_unknown_side_has_nothing_to_release(lab: Any) -> None:
     """Contract: at once if nothing was."""
     async with scripted().open() as adapter:

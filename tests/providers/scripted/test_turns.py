@@ -20,6 +20,7 @@ from tutti_providers.scripted import (
     Wait,
     scripted,
 )
+from tutti_providers.scripted._gates import Gates
 from tutti_providers.scripted.adapter import TURN_END_WAIT_S
 from tutti_providers.scripted.script import Step
 from tutti_side import open_host
@@ -349,10 +350,12 @@ async def test_a_close_ends_the_turn_first_and_nothing_follows(opened: Any) -> N
             await adapter.exec(ref, exec_turn())
 
 
-async def test_a_turn_that_was_starting_when_its_session_closed_never_begins(opened: Any) -> None:
+async def test_a_turn_that_was_starting_when_its_session_closed_never_begins(opened: Any, lab: Any) -> None:
     """R9: the call ends, typed; nothing is said."""
-    script = Script(fallback=(), turns=(Turn(steps=(Echo(),), before=(Wait(gate="b"),)),))
+    script = Script(turns=(Turn(steps=(Echo(),), before=(Wait(gate="b"),)),))
     async with opened(script) as (adapter, ref, sink):
+        other = lab.session("other")
+        await adapter.start(StartSession(ref=other, cwd="/"), lab.recorder())  # keeps the connection
 
         async def start() -> None:
             with pytest.raises(ProviderLostError):
@@ -363,7 +366,43 @@ async def test_a_turn_that_was_starting_when_its_session_closed_never_begins(ope
                 nursery.start_soon(start)
                 await trio.testing.wait_all_tasks_blocked()
                 await adapter.close(ref)
+                adapter._gates.gate("b").set()
+        await trio.testing.wait_all_tasks_blocked()
         assert sink.events == []
+        assert adapter.liveness(other) == "live"
+
+
+async def test_nothing_that_grows_with_each_turn_is_kept_but_the_bounded_transcript(opened: Any) -> None:
+    """R12."""
+    async with opened(Script()) as (adapter, ref, _):
+        for _ in range(3):
+            await adapter.exec(ref, exec_turn())
+            await trio.testing.wait_all_tasks_blocked()
+        transcript = adapter._kept.read("session-1")
+        assert len(transcript.messages()) == 6
+        assert transcript._by_item == {}
+
+
+async def test_a_gate_counts_how_often_it_was_reached() -> None:
+    """Our choice: a test waits for the third of three turns, not for the next of any."""
+    gates = Gates()
+    reached = trio.Event()
+
+    async def wait() -> None:
+        await gates.wait_reached("g", 3)
+        reached.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        for times in (1, 2, 3):
+            await trio.testing.wait_all_tasks_blocked()
+            assert not reached.is_set()
+            nursery.start_soon(gates.pass_through, "g")
+            await trio.testing.wait_all_tasks_blocked()
+            assert reached.is_set() is (times == 3)
+        gates.gate("g").set()
+        with trio.fail_after(5):
+            await gates.wait_reached("g", 2)
 
 
 async def test_a_busy_or_closed_session_is_refused_by_name() -> None:
