@@ -35,7 +35,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Diagnose every installed provider; 0 when a Side can be opened on at least one, else 1."""
+    """Diagnose every installed provider; 0 when a Side can be opened on each of them, else 1."""
     diagnoses = trio.run(_diagnose_all, args.codex_bin)
     if not diagnoses:
         sys.stderr.write("tutti-side: no provider is installed\n")
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
             sys.stdout.write(msgspec.json.encode(diagnosis).decode() + "\n")
         else:
             sys.stdout.writelines(f"{line}\n" for line in _lines(diagnosis))
-    return 0 if any(diagnosis.capabilities for diagnosis in diagnoses) else 1
+    return 0 if diagnoses and all(diagnosis.capabilities for diagnosis in diagnoses) else 1
 
 
 async def _diagnose_all(codex_bin: Path | None) -> list[Diagnosis]:

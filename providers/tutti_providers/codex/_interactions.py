@@ -10,7 +10,6 @@ from typing import cast
 
 import msgspec
 
-from tutti_providers.codex.schema._base import JsonObject
 from tutti_providers.codex.schema.server_requests import (
     ApplyPatchApproval,
     CommandApproval,
@@ -40,6 +39,8 @@ from tutti_side.contract import (
     TurnId,
 )
 from tutti_side.jsonrpc import RequestId
+
+JsonObject = dict[str, object]
 
 __all__ = ["Pending", "interaction_id_of", "pending_of"]
 
