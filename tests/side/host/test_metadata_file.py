@@ -16,6 +16,23 @@ W = WorkspaceId("w")
 ONE, TWO = CanonicalRef(W, SessionId("one")), CanonicalRef(W, SessionId("two"))
 
 
+def content(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def put(path: Path, damage: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(damage)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def names_beside(path: Path) -> list[str]:
+    return [entry.name for entry in path.parent.iterdir()]
+
+
 def metadata(name: str, *, context: str | None = None) -> SourceMetadata:
     return SourceMetadata(
         provider="held", provider_session_id=name, cwd="/", runtime={"home": "/ü"}, host_context=context
@@ -93,8 +110,7 @@ DAMAGE = {
 @pytest.mark.parametrize("case", DAMAGE)
 async def test_a_file_that_is_not_ours_is_refused_and_left_alone(path: Path, case: str) -> None:
     """Issue B, item 1: nothing is guessed, nothing is overwritten, and its content is in no message."""
-    path.parent.mkdir()
-    path.write_bytes(DAMAGE[case])
+    put(path, DAMAGE[case])
     store = JsonFileMetadata(path)
     for _ in range(2):
         with pytest.raises(MetadataFileError) as caught:
@@ -103,8 +119,8 @@ async def test_a_file_that_is_not_ours_is_refused_and_left_alone(path: Path, cas
             await store.write(ONE, metadata("p"))
     assert caught.value.path == path
     assert "package" not in str(caught.value)
-    assert path.read_bytes() == DAMAGE[case]
-    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    assert content(path) == DAMAGE[case]
+    assert names_beside(path) == [path.name]
 
 
 async def test_a_path_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
@@ -135,7 +151,7 @@ async def test_a_failed_write_keeps_what_was_kept_and_leaves_no_litter(
             await store.write(ONE, metadata("new"))
     assert await store.read(ONE) == metadata("old")
     assert await JsonFileMetadata(path).read(ONE) == metadata("old")
-    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    assert names_beside(path) == [path.name]
     await store.write(ONE, metadata("new"))
     assert await JsonFileMetadata(path).read(ONE) == metadata("new")
 
@@ -150,7 +166,7 @@ async def test_a_crash_between_write_and_rename_leaves_the_old_file(
     """Issue B, item 1: the new content is whole on disk before it gets the name."""
     store = JsonFileMetadata(path)
     await store.write(ONE, metadata("old"))
-    before = path.read_bytes()
+    before = content(path)
     seen: list[bytes] = []
 
     def crash(source: str, target: Path) -> None:
@@ -160,7 +176,7 @@ async def test_a_crash_between_write_and_rename_leaves_the_old_file(
     monkeypatch.setattr(os, "replace", crash)
     with pytest.raises(Crash):
         await store.write(ONE, metadata("new"))
-    assert path.read_bytes() == before
+    assert content(path) == before
     assert b'"new"' in seen[0]
     assert await JsonFileMetadata(path).read(ONE) == metadata("old")
 
@@ -168,7 +184,7 @@ async def test_a_crash_between_write_and_rename_leaves_the_old_file(
 async def test_the_file_is_for_its_owner_only(path: Path) -> None:
     """Our choice: it holds the host's context for the agent."""
     await JsonFileMetadata(path).write(ONE, metadata("p", context="c"))
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert mode(path) == 0o600
 
 
 async def test_what_is_no_text_is_refused_and_nothing_is_lost(path: Path) -> None:

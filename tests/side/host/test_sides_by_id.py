@@ -56,7 +56,7 @@ ON_AN_OPEN_SIDE = [name for name in OPERATIONS if name not in ("open", "close")]
 
 
 async def test_a_side_is_used_by_id_as_by_its_handle(provider: Provider) -> None:
-    """Specification: the host owns the entry points of the Side lifecycle: resolve, open, send, cancel, respond, close."""
+    """Specification: the host owns the Side lifecycle: resolve, open, send, cancel, respond, close."""
     adapter = provider.adapter
     async with open_host(provider) as host:
         await host.start_session(cwd=".", session_id="main")
@@ -209,22 +209,29 @@ BAD_IDS = {
     "a number": 7,
 }
 
-PLACES: dict[str, tuple[str, Callable[[AgentHost, Any], Awaitable[Any]]]] = {
+Call = Callable[[AgentHost, Any], Awaitable[Any]]
+
+
+def with_bad(operation: str, place: int) -> Call:
+    """Return a call of an operation with a bad id in place of source, side or request."""
+
+    def call(host: AgentHost, bad: Any) -> Awaitable[Any]:
+        ids = ["main", "s", "r"]
+        ids[place] = bad
+        return OPERATIONS[operation](host, ids[0], ids[1], ids[2])
+
+    return call
+
+
+PLACES: dict[str, tuple[str, Call]] = {
     "start session": ("session id", lambda host, bad: host.start_session(cwd=".", session_id=bad)),
     "resume session": ("session id", lambda host, bad: host.resume_session(bad)),
     "delete session": ("session id", lambda host, bad: host.delete_session(bad)),
     "resolve source": ("session id", lambda host, bad: host.resolve_side(bad)),
     **{
-        f"{name} source": ("session id", lambda host, bad, call=call: call(host, bad, "s", "r"))
-        for name, call in OPERATIONS.items()
-    },
-    **{
-        f"{name} side": ("side id", lambda host, bad, call=call: call(host, "main", bad, "r"))
-        for name, call in OPERATIONS.items()
-    },
-    **{
-        f"{name} request": ("request id", lambda host, bad, call=call: call(host, "main", "s", bad))
-        for name, call in OPERATIONS.items()
+        f"{operation} {field}": (field, with_bad(operation, place))
+        for operation in OPERATIONS
+        for place, field in enumerate(("session id", "side id", "request id"))
     },
     "cancel turn": ("turn id", lambda host, bad: host.cancel_side("main", "s", "r", bad)),
     "respond interaction": ("interaction id", lambda host, bad: host.respond_side("main", "s", "r", bad, ANSWER)),

@@ -181,7 +181,7 @@ async def test_nobodys_text_reaches_a_record_or_an_error(
         ref = side.scope.ref
         sink = adapter.sinks[ref]
         for bad in ([TextContent(CANARY), CANARY], TextContent(CANARY), CANARY + "\ud800", [CANARY]):
-            await keep(lambda bad=bad: side.send(bad))  # type: ignore[misc]
+            await keep(lambda bad=bad: side.send(bad))
         turn = await side.send(CANARY, client_submit_id="c")
         await keep(lambda: side.send(CANARY))
         sink.emit([MessageDelta(turn.id, "i", CANARY), TurnFailed(turn.id, CANARY)], 10)
@@ -225,6 +225,6 @@ async def test_nobodys_text_reaches_a_record_or_an_error(
         assert CANARY not in repr(everything)
 
 
-async def test_a_program_that_sets_up_no_logging_sees_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_program_that_sets_up_no_logging_sees_nothing() -> None:
     """Our choice: a library has a NullHandler, or its warnings would go to stderr by themselves."""
     assert any(isinstance(handler, logging.NullHandler) for handler in logging.getLogger("tutti_side").handlers)
