@@ -2,15 +2,16 @@
 
 It is built as an adapter of a real provider is: sessions and the Sides of live sources share one connection and its
 fate; the Side of a source that is not live has a connection of its own. `_connection` and `_thread` are the provider's
-end, `_creation` and `_player` what it does, `_reader` what the script says.
+end, `_creation`, `_player` and `_closing` what it does, `_reader` what the script says.
 """
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import msgspec
 import trio
 
+from tutti_providers.scripted._closing import Closer, Live
 from tutti_providers.scripted._connection import Connection, Counts
 from tutti_providers.scripted._creation import Creation
 from tutti_providers.scripted._gates import Gates
@@ -18,8 +19,8 @@ from tutti_providers.scripted._player import TurnPlayer
 from tutti_providers.scripted._reader import ScriptReader
 from tutti_providers.scripted._thread import ScriptedThread
 from tutti_providers.scripted._transcript import KeptSessions, Transcript
-from tutti_providers.scripted.errors import ConnectionNotClosedError, ScriptedFailureError
-from tutti_providers.scripted.script import Closing, Script
+from tutti_providers.scripted.errors import ScriptedFailureError
+from tutti_providers.scripted.script import Script
 from tutti_side.contract import (
     CanonicalRef,
     EventSink,
@@ -45,10 +46,7 @@ from tutti_side.contract import (
 )
 from tutti_side.nursery import open_service_nursery
 
-__all__ = ["TURN_END_WAIT_S", "Call", "ScriptedAdapter", "ScriptedStatistics", "open_adapter"]
-
-TURN_END_WAIT_S = 5.0
-"""How long a close waits for the end of the turn that it interrupted; then the turn is killed."""
+__all__ = ["Call", "ScriptedAdapter", "ScriptedStatistics", "open_adapter"]
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -83,14 +81,6 @@ class ScriptedStatistics(msgspec.Struct, frozen=True, kw_only=True):
     crashed_connections: int
 
 
-class _Live:
-    """A thread with the connection it is on."""
-
-    def __init__(self, connection: Connection, thread: ScriptedThread) -> None:
-        self.connection = connection
-        self.thread = thread
-
-
 class ScriptedAdapter:
     """Implements `Adapter`, `SideConversationAdapter` and `InteractiveAdapter`; made by `open_adapter`."""
 
@@ -116,8 +106,8 @@ class ScriptedAdapter:
         self._connecting = trio.Lock()
         self._shared: Connection | None = None
         self._connections: dict[Connection, None] = {}
-        self._live: dict[ScopeRef, _Live] = {}
-        self._draining: dict[SideRef, list[trio.Event]] = {}
+        self._live: dict[ScopeRef, Live] = {}
+        self._closer = Closer(nursery, self._reader, ports.cleanup)
 
     def statistics(self) -> ScriptedStatistics:
         """Return counts, without touching anything."""
@@ -126,7 +116,7 @@ class ScriptedAdapter:
             connections=len(connections),
             dedicated_connections=sum(connection.is_dedicated for connection in connections),
             threads=sum(len(connection.threads) for connection in connections),
-            draining=sum(not event.is_set() for events in self._draining.values() for event in events),
+            draining=self._closer.draining,
             releasing=sum(connection.releasing for connection in connections),
             unclosed_connections=sum(connection.close_attempts > 0 for connection in connections),
             dropped_events=self._counts.dropped_events,
@@ -170,7 +160,7 @@ class ScriptedAdapter:
             del self._connections[connection]
             connection.gone.set()
 
-    def _find(self, ref: ScopeRef) -> _Live:
+    def _find(self, ref: ScopeRef) -> Live:
         live = self._live.get(ref)
         if live is None or live.thread.lost:
             raise ProviderLostError
@@ -222,7 +212,7 @@ class ScriptedAdapter:
         except BaseException:
             creation.abandon()
             raise
-        self._live[ref] = _Live(connection, thread)
+        self._live[ref] = Live(connection, thread)
         return SessionBinding(provider_session_id=thread.thread_id, runtime={"kept": "in memory"})
 
     def liveness(self, ref: ScopeRef) -> Liveness:
@@ -284,58 +274,8 @@ class ScriptedAdapter:
         live = self._live.pop(ref, None)
         if live is None or live.thread.lost:
             await trio.lowlevel.checkpoint()
-        elif live.connection.is_dedicated and isinstance(ref, SideRef):
-            await self._close_dedicated(ref, live)
         else:
-            await self._close_shared(ref, live)
-
-    async def _close_shared(self, ref: ScopeRef, live: _Live) -> None:
-        """Release a thread; what fails or is cut short is the connection's to finish."""
-        connection, thread = live.connection, live.thread
-        try:
-            with suppress(ProviderLostError), connection.call():
-                await _end_turn(thread)
-                closing = self._next_closing(ref)
-                if await connection.play_end(thread, closing.steps) is None:
-                    connection.remove(thread)
-                    connection.play_late(thread, closing.late)
-        finally:
-            thread.detach()
-            if connection.carries(thread):
-                connection.release_later(thread, lambda: self._next_closing(ref))
-
-    async def _close_dedicated(self, ref: SideRef, live: _Live) -> None:
-        """Close a Side with its own connection; what fails or is cut short is the host's sweeper's to finish."""
-        try:
-            with suppress(ProviderLostError), live.connection.call():
-                await _end_turn(live.thread)
-            live.thread.detach()
-            with suppress(ConnectionNotClosedError):
-                await self._shut_down(ref, live)
-        finally:
-            live.thread.detach()
-            if live.connection.is_usable:
-                self._ports.cleanup.register(_UnclosedConnection(self, ref, live))
-
-    async def _shut_down(self, ref: SideRef, live: _Live) -> None:
-        """Close a Side's own connection, once, and wait until it is gone.
-
-        Raises:
-          ConnectionNotClosedError: the script says so.
-        """
-        connection = live.connection
-        failure: str | None = None
-        with suppress(ProviderLostError), connection.call():
-            connection.close_attempts += 1
-            failure = await connection.play_end(live.thread, self._next_closing(ref).steps)
-        if failure is not None:
-            raise ConnectionNotClosedError(connection.close_attempts)
-        connection.remove(live.thread)
-        connection.shut()
-        await connection.gone.wait()
-
-    def _next_closing(self, ref: ScopeRef) -> Closing:
-        return self._reader.closing(ref.side if isinstance(ref, SideRef) else ref.session)
+            await self._closer.close(ref, live)
 
     # InteractiveAdapter
 
@@ -379,7 +319,7 @@ class ScriptedAdapter:
         thread = self._new_thread(self._kept.new_id("side"), sink, inherited, is_side=True)
         opening = self._reader.opening(request.side.side)
         creation = Creation(connection, thread, "open_side", opening)
-        child = _Live(connection, thread)
+        child = Live(connection, thread)
         began = trio.current_time()
         try:
             await creation.run()
@@ -388,7 +328,7 @@ class ScriptedAdapter:
                 raise ProviderLostError
         except BaseException:
             creation.abandon()
-            self._drain(request.side, child, creation.released)
+            self._closer.undo_open(request.side, child, creation.released)
             raise
         self._live[request.side] = child
         return SideBinding(
@@ -396,26 +336,6 @@ class ScriptedAdapter:
             source_provider_session_id=opening.source_provider_session_id or source_id,
             capabilities=promised if opening.seen is None else opening.seen,
         )
-
-    def _drain(self, side: SideRef, child: _Live, released: trio.Event) -> None:
-        """Remember that something of a failed open may still be left."""
-        if child.connection.is_dedicated:
-            released = trio.Event()
-            self._nursery.start_soon(self._close_failed_open, side, child, released, name=f"scripted:{side.side}/undo")
-        self._draining.setdefault(side, []).append(released)
-        self._forget_drained(side)
-
-    def _forget_drained(self, side: SideRef) -> None:
-        left = [event for event in self._draining.pop(side, []) if not event.is_set()]
-        if left:
-            self._draining[side] = left
-
-    async def _close_failed_open(self, side: SideRef, child: _Live, released: trio.Event) -> None:
-        """Close the connection that was made for a Side that never was."""
-        try:
-            await self._close_dedicated(side, child)
-        finally:
-            released.set()
 
     async def wait_side_released(self, side: SideRef) -> None:
         """Wait until nothing of a failed open is left; see `tutti_side.contract.SideConversationAdapter`.
@@ -426,42 +346,7 @@ class ScriptedAdapter:
         await trio.lowlevel.checkpoint()
         if side in self._live:
             await self.close(side)
-        for released in self._draining.get(side, ()):
-            await released.wait()
-        self._forget_drained(side)
-
-
-class _UnclosedConnection:
-    """A Side's own connection that would not close. Implements `tutti_side.contract.CleanupOwner`."""
-
-    def __init__(self, adapter: ScriptedAdapter, side: SideRef, live: _Live) -> None:
-        self.label = f"scripted connection of {live.thread.thread_id}"
-        self._adapter = adapter
-        self._side = side
-        self._live = live
-
-    async def close(self) -> None:
-        """Try again."""
-        await self._adapter._shut_down(self._side, self._live)
-
-    def force(self) -> None:
-        """Kill it."""
-        self._live.connection.lose()
-
-
-async def _end_turn(thread: ScriptedThread) -> None:
-    """Decline what is asked, interrupt what runs, and wait for its end; in the end by force."""
-    thread.supersede_all()
-    ended = thread.turn_ended
-    if thread.interrupt is None:
-        await trio.lowlevel.checkpoint()
-        return
-    thread.interrupt()
-    with trio.move_on_after(TURN_END_WAIT_S):
-        await ended.wait()
-    if thread.kill is not None:
-        thread.kill()
-        await ended.wait()
+        await self._closer.wait_released(side)
 
 
 def _check_settings(settings: object) -> None:

@@ -20,8 +20,8 @@ from tutti_providers.scripted import (
     Wait,
     scripted,
 )
+from tutti_providers.scripted._closing import TURN_END_WAIT_S
 from tutti_providers.scripted._gates import Gates
-from tutti_providers.scripted.adapter import TURN_END_WAIT_S
 from tutti_providers.scripted.script import Step
 from tutti_side import open_host
 from tutti_side.contract import (
