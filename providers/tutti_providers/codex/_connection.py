@@ -21,6 +21,7 @@ from tutti_providers.codex.schema.notifications import Head
 from tutti_providers.codex.schema.requests import (
     REQUESTS,
     Empty,
+    LoadedListParams,
     Params,
     TurnInterruptParams,
     UnsubscribeParams,
@@ -54,6 +55,12 @@ CLIENT_VERSION = "0.1.0"
 
 CLEANUP_DEADLINE_S = 5.0
 """How long one step of a cleanup may take: the slowest seen took some milliseconds, an unanswered one never ends."""
+
+SILENCE_S = 30.0
+"""After so long without a byte, in an active turn, the server is asked for a sign of life."""
+
+LIFE_SIGN_DEADLINE_S = 30.0
+"""How long it may take to give one. Then the connection is lost: a turn's waiter waits `SILENCE_S` and this at most."""
 
 RELEASE_TRIES_MAX = 5
 """An unsubscribe is tried so often; after that the child ends with its process."""
@@ -91,6 +98,7 @@ class Connection:
         self.attestation = shaken.attestation
         self.codex_home = shaken.codex_home
         self.ended = trio.Event()
+        self._busy = trio.Event()
         self._nursery = nursery
         self._leases: set[ScopeRef] = set()
         self._releasing = 0
@@ -116,6 +124,34 @@ class Connection:
             self._leases.discard(ref)
             if not self._leases:
                 self.ended.set()
+
+    def note_busy(self) -> None:
+        """A turn begins: from now on a silent server is asked whether it lives. Synchronous."""
+        self._busy.set()
+
+    async def watch(self) -> None:
+        """End the connection when a server with an active turn says nothing any more, not even when asked.
+
+        A model may think for minutes, so silence proves nothing; but a live server answers a cheap request. Nothing is
+        sent while anything is read, and nothing at all while no turn is active. The owner of the nursery cancels it.
+        """
+        while True:
+            await self._busy.wait()
+            seen = self.peer.reads
+            await trio.sleep(SILENCE_S)
+            if not self.router.is_busy:
+                self._busy = trio.Event()
+            elif self.peer.reads == seen:
+                await self._ask_whether_it_lives(seen)
+
+    async def _ask_whether_it_lives(self, seen: int) -> None:
+        try:
+            await self.request(LoadedListParams(), Empty, deadline_s=LIFE_SIGN_DEADLINE_S, cleanup=True)
+        except (RequestRefusedError, ProviderProtocolError, ProviderLostError):
+            return  # an answer of any kind is one; and what is lost needs no watch
+        except UnansweredError:
+            if self.peer.reads == seen:
+                self.peer.fail(ConnectionClosedError("unresponsive"))
 
     def statistics(self) -> ConnectionStatistics:
         """Return counts."""
@@ -256,6 +292,7 @@ async def open_connection(
         shaken = await handshake(peer, client_name=CLIENT_NAME, client_version=CLIENT_VERSION)
         async with open_service_nursery() as nursery:
             connection = Connection(peer, router, shaken, nursery)
+            nursery.start_soon(connection.watch, name=f"{name}/watch")
             try:
                 yield connection
             finally:

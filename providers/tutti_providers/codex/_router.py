@@ -25,6 +25,11 @@ class Route(Protocol):
 
     batch: list[Message[Head]]
 
+    @property
+    def is_busy(self) -> bool:
+        """True while the thread has a turn, or may be about to."""
+        ...
+
     def deliver(self, messages: list[Message[Head]]) -> None:
         """Take the thread's messages of one read, in wire order."""
         ...
@@ -131,6 +136,11 @@ class Router:
         self._creations -= 1
         if not self._creations:
             self._drop(self._pool.drop_all(), "unadopted")
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a thread of ours has a turn, or may be about to."""
+        return any(route.is_busy for route in self._routes.values())
 
     def knows(self, thread_id: str) -> bool:
         """True for a thread that has a route, or had one until lately."""

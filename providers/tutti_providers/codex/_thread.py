@@ -5,7 +5,7 @@ know it even when nobody listens any more: a thread whose sink is gone still see
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import trio
@@ -66,6 +66,7 @@ class CodexThread:
       asker: answers the server's requests.
       source: the thread that a Side was forked from; None for a canonical session.
       instructions: a Side's composed instructions.
+      on_busy: called when a turn begins, or is about to.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class CodexThread:
         *,
         source: "CodexThread | None" = None,
         instructions: str = "",
+        on_busy: Callable[[], None] = lambda: None,
     ) -> None:
         self.batch: list[Message[Head]] = []
         self.thread_id = ""
@@ -96,6 +98,7 @@ class CodexThread:
         self._closing = False
         self.interactions = ThreadInteractions(asker, in_side=source is not None)
         self._ended_turns: dict[str, None] = {}
+        self._on_busy = on_busy
 
     def __repr__(self) -> str:
         return f"<CodexThread {self.thread_id or 'unnamed'}>"
@@ -183,6 +186,7 @@ class CodexThread:
 
     def begin_start(self) -> None:
         """A ``turn/start`` is about to be sent."""
+        self._on_busy()
         self.starting = True
         self.start_settled = trio.Event()
 
@@ -196,6 +200,7 @@ class CodexThread:
     def _begin_turn(self, turn_id: TurnId) -> None:
         self.has_turn = True
         if self.active_turn != turn_id:
+            self._on_busy()
             self.active_turn = turn_id
             self.turn_began = trio.Event()
             self.turn_ended = trio.Event()

@@ -199,7 +199,7 @@ class CodexAdapter:
         sink: EventSink,
     ) -> SessionBinding:
         connection = await self._lease(ref)
-        thread = CodexThread(sink, connection.peer)
+        thread = CodexThread(sink, connection.peer, on_busy=connection.note_busy)
         creation = ThreadCreation(connection, thread, check)
         try:
             opened = await creation.run(params)
@@ -300,7 +300,13 @@ class CodexAdapter:
         """Branch a live source; see `tutti_side.contract.SideConversationAdapter.open_side`."""
         source = self._find(request.source)
         connection = source.connection
-        thread = CodexThread(sink, connection.peer, source=source.thread, instructions=request.instructions)
+        thread = CodexThread(
+            sink,
+            connection.peer,
+            source=source.thread,
+            instructions=request.instructions,
+            on_busy=connection.note_busy,
+        )
         connection.lease(request.side)
         opening = self._openings[request.side] = SideOpening(connection, source.thread, thread, self._metrics)
         try:

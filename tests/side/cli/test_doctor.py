@@ -120,12 +120,12 @@ def test_the_last_lines_of_a_failed_start_are_shown_without_what_a_terminal_woul
     assert "\x1b" not in out
 
 
-def test_one_usable_runtime_among_several_is_enough_and_all_are_shown_in_order(
+def test_one_runtime_without_sides_is_enough_to_fail_and_all_are_shown_in_order(
     install_provider: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Our choice."""
+    """Our choice: a provider that needs no installation must not hide one that is missing."""
     install_provider(GOOD, old="old", good="good", absent="absent", lost="nothing_there")
-    assert main(["doctor"]) == 0
+    assert main(["doctor"]) == 1
     out = capsys.readouterr().out
     heads = [line for line in out.splitlines() if not line.startswith(" ")]
     assert heads == ["absent: not found", "good: found", "lost: not found", "old: found"]
@@ -144,7 +144,7 @@ def test_json_is_one_object_a_line_with_all_that_is_known(
 ) -> None:
     """Our choice: for programs; the same exit code."""
     install_provider(GOOD, good="good", old="old")
-    assert main(["doctor", "--json"]) == 0
+    assert main(["doctor", "--json"]) == 1
     good, old = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert (good["provider"], good["version"], good["supported"]) == ("good", "1.2.3", True)
     assert good["facts"][0] == {"name": "binary", "value": "/opt/good"}

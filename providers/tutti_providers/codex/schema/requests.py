@@ -29,6 +29,7 @@ __all__ = [
     "InjectItemsParams",
     "InjectedMessage",
     "InjectedText",
+    "LoadedListParams",
     "LocalImageInput",
     "MentionInput",
     "ModeKind",
@@ -293,6 +294,12 @@ class TurnsPage(Read, frozen=True):
     """None: no more."""
 
 
+class LoadedListParams(Params, frozen=True):
+    """List the loaded threads; cheap, and changes nothing."""
+
+    METHOD: ClassVar[str] = "thread/loaded/list"
+
+
 class BackgroundTerminalsCleanParams(Params, frozen=True):
     """Kill the shell commands that outlived their turn (needs ``experimentalApi``)."""
 
@@ -399,6 +406,7 @@ REQUESTS: Mapping[type[Params], type[Read]] = {
     UnsubscribeParams: UnsubscribeResult,
     ReadParams: ReadResult,
     TurnsListParams: TurnsPage,
+    LoadedListParams: Empty,
     BackgroundTerminalsCleanParams: Empty,
     TurnStartParams: TurnStartResult,
     TurnSteerParams: TurnSteerResult,
