@@ -227,15 +227,14 @@ class SideScope:
 
     def _finish(self) -> None:
         """Be gone: the terminal event, the registry, the waiters; synchronous."""
-        if self.lifecycle.state == "closing":
-            reason = self.events.ended or self._end_reason
-            self.events.close(reason)
+        if self._stop.is_set() or self.lifecycle.state == "closing":
+            reason = self._end_reason
+            if self.events.is_committed:
+                reason = self.events.ended or reason
+                self.events.close(reason)
             self.lifecycle.step("end_closed" if reason == "closed" else "end_expired")
             self._controller.forget_side(self, reason)
             self._log(logging.INFO, "a Side was closed" if reason == "closed" else "a Side expired", reason=reason)
-        elif self._stop.is_set():
-            self.lifecycle.step("end_closed")
-            self._controller.forget_side(self, self._end_reason)
         else:
             self.lifecycle.step("release")
             self._controller.forget_side(self, None)

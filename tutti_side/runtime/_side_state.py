@@ -2,7 +2,8 @@
 
 ``reserved`` (waits for the locks) → ``opening`` (the provider branches) → ``open`` → ``closing`` (the provider is
 told) → ``closed`` or ``expired``. An open that fails or is cancelled goes through ``draining`` (something of it may
-still come from the provider) to ``failed``; nothing was committed, so the identity may be tried again. ``closed`` and
+still come from the provider) to ``failed``; nothing was committed, so the identity may be tried again. A Side that was
+closed, or ended, before it was open goes through ``draining`` as well, and its identity is used up. ``closed`` and
 ``expired`` are for ever. A step that the table lacks raises, and leaves the state as it was.
 """
 
@@ -18,7 +19,7 @@ TRANSITIONS: dict[SideState, dict[Step, SideState]] = {
     "opening": {"commit": "open", "abort": "draining"},
     "open": {"close": "closing"},
     "closing": {"end_closed": "closed", "end_expired": "expired"},
-    "draining": {"release": "failed", "end_closed": "closed"},
+    "draining": {"release": "failed", "end_closed": "closed", "end_expired": "expired"},
     "closed": {},
     "failed": {},
     "expired": {},

@@ -595,6 +595,9 @@ class RuntimeController:
             async with trio.open_nursery() as nursery:
                 for session in list(self._sessions.values()):
                     nursery.start_soon(self._close_session_locked, session, "host_stopped")
+        for session in list(self._sessions.values()):  # the deadline has passed: whoever waits for one is told
+            session.events.close("host_stopped")
+            self._forget_session(session)
 
     def _require_running(self) -> None:
         if self._stop_deadline != float("inf"):
