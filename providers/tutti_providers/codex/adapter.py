@@ -98,7 +98,7 @@ class _TurnStart:
         turn: Turn | None = None
         try:
             if not isinstance(outcome, Exception):
-                turn = self._decode(outcome).turn
+                turn = self._read(outcome)
         finally:
             if not self._settled.is_set():
                 self._live.thread.end_start(turn)
@@ -106,6 +106,13 @@ class _TurnStart:
             self._turn_id = TurnId(turn.id)
             if self._abandoned:
                 self._interrupt()
+
+    def _read(self, result: msgspec.Raw) -> Turn:
+        try:
+            return self._decode(result).turn
+        except (msgspec.DecodeError, RecursionError) as error:  # its text can quote the answer
+            problem = f"it has another form ({type(error).__name__})"
+            raise ProviderProtocolError(TurnStartParams.METHOD, problem) from None
 
     def abandon(self) -> None:
         """Its caller has gone: the turn, known or still to come, is interrupted."""
