@@ -48,6 +48,8 @@ ACCEPT = InteractionOption("accept", "Yes")
 ACCEPT_FOR_SESSION = InteractionOption("accept_for_session", "Yes, and don't ask again here")
 DECLINE = InteractionOption("decline", "No")
 CANCEL = InteractionOption("cancel", "No, and stop the turn")
+DISMISS = InteractionOption("cancel", "Dismiss")
+"""A tool server's question is dismissed, and the turn goes on (seen on 0.163)."""
 APPROVAL = (ACCEPT, ACCEPT_FOR_SESSION, DECLINE, CANCEL)
 
 _DECISIONS = {
@@ -231,7 +233,7 @@ def _check_answers(answer: InteractionAnswer, questions: tuple[InteractionQuesti
 
 
 def _elicitation(request: Elicitation) -> _Built:
-    options = (ACCEPT, DECLINE, CANCEL)
+    options = (ACCEPT, DECLINE, DISMISS)
     fields = _fields_of(request.requested_schema) if request.mode == "form" else {}
     questions = tuple(
         InteractionQuestion(

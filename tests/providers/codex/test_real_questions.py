@@ -1,0 +1,286 @@
+"""Every kind of thing that a real Codex asks: in two Sides at once, in a Side and its source, in the source alone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from tutti_providers.codex.testing import (
+    Answer,
+    CallTool,
+    ModelScript,
+    Pause,
+    Reply,
+    Say,
+    ToolServer,
+    apply_patch,
+    ask_user,
+    run_command,
+)
+from tutti_side.contract import InteractionAnswer, InteractionRequested
+from tutti_side.runtime.errors import InteractionInvalidError, InteractionNotLiveError
+
+pytestmark = [pytest.mark.codex, pytest.mark.process]
+
+Lab = Any
+Bench = Any
+Handle = Any
+Listen = Callable[[trio.Nursery, Any], Any]
+
+ASKING = {"approval_policy": "on-request", "sandbox_mode": "read-only"}
+TASK = "Refactor the parser"
+PARENT = Answer.of(Say(tokens=("one ",)), Pause(gate="parent"), Say(tokens=("two",)), when=TASK)
+ACCEPT, ALWAYS, DECLINE, CANCEL = (
+    InteractionAnswer(option_id=option) for option in ("accept", "accept_for_session", "decline", "cancel")
+)
+
+
+def calls(step: CallTool, when: str) -> Answer:
+    """A turn that calls a tool, and says that it is done."""
+    return Answer(replies=(Reply(steps=(step,)), Reply(steps=(Say(tokens=(f"{when} is done",)),))), when=when)
+
+
+def touches(name: str, when: str | None = None) -> Answer:
+    """A turn that makes a file, outside the sandbox."""
+    return calls(run_command(f"touch {name}", justification=f"Make {name}?"), when or name)
+
+
+async def wait_asked(handle: Handle) -> InteractionRequested:
+    """Wait until a session or Side has something to ask; its subscription is another one than the test's."""
+    with handle.events() as subscription:
+        if not handle.interactions:
+            async for batch in subscription:
+                if any(type(event) is InteractionRequested for event in batch.events):
+                    break
+    [interaction] = handle.interactions
+    return interaction  # type: ignore[no-any-return]
+
+
+async def ask_and_answer(handle: Handle, question: str, *answers: InteractionAnswer) -> str:
+    """Ask; answer what comes of it, in order; return what was said in the end."""
+    turn = await handle.send(question)
+    for answer in answers:
+        handle.respond((await wait_asked(handle)).interaction_id, answer)
+    return (await turn.wait()).answer.text  # type: ignore[no-any-return]
+
+
+def asked_of(bench: Bench, thread_id: str) -> list[Any]:
+    """The ids of what the server asked in a thread."""
+    return [frame["id"] for frame in bench.wire.of_thread(thread_id) if "id" in frame]
+
+
+def answers_by_id(bench: Bench) -> list[tuple[Any, Any]]:
+    """What we answered, with the ids of the requests."""
+    return [(frame["id"], frame["result"]) for frame in bench.wire.sent if "method" not in frame]
+
+
+def kinds_of_interactions(heard: Any) -> list[str]:
+    """Asked and settled, in the order in which one stream says so."""
+    return [kind for kind in (type(event).__name__ for event in heard.events) if kind.startswith("Interaction")]
+
+
+ONCE = ["InteractionRequested", "InteractionResolved"]
+
+
+def thread_of(side: Handle) -> str:
+    """A Side's thread at the server."""
+    return side.scope.binding.provider_session_id  # type: ignore[no-any-return]
+
+
+async def test_what_a_side_may_do_without_being_asked_again_its_source_and_its_sibling_are_still_asked(
+    lab: Lab,
+) -> None:
+    """T18, R19, F29, issue D, Shows: for the session is for that Side alone, and no file of Codex' remembers it."""
+    script = ModelScript(answers=(touches("x", "make it"),))
+    async with lab.bench(script, **ASKING) as bench, bench.host() as host:
+        session = await host.start_session(cwd=bench.workspace)
+        await session.ask("hello")
+        async with session.side() as side, session.side() as sibling:
+            assert await ask_and_answer(side, "make it", ALWAYS) == "make it is done"
+            assert await ask_and_answer(side, "make it again") == "make it is done"
+            assert await ask_and_answer(sibling, "make it", DECLINE) == "make it is done"
+            assert await ask_and_answer(session, "make it", DECLINE) == "make it is done"
+            assert [len(asked_of(bench, thread_of(handle))) for handle in (side, sibling)] == [1, 1]
+            assert len(asked_of(bench, session.provider_session_id)) == 1
+        decisions = [result["decision"] for _, result in answers_by_id(bench)]
+        assert decisions == ["acceptForSession", "decline", "decline"]
+        assert not (bench.codex_home / "rules").exists()
+
+
+async def test_two_sides_that_ask_at_once_are_answered_crosswise_each_in_its_own(lab: Lab, listen: Listen) -> None:
+    """R1, R3, F29, T4, issue D, Shows: the second asked is answered first; neither takes the other's answer."""
+    script = ModelScript(answers=(PARENT, touches("left"), touches("right")))
+    async with lab.bench(script, **ASKING) as bench, bench.host() as host, trio.open_nursery() as nursery:
+        session = await host.start_session(cwd=bench.workspace)
+        parent = listen(nursery, session.events())
+        turn = await session.send(TASK)
+        await bench.wire.wait_said("one ")
+        async with session.side(subscribe=True) as left, session.side(subscribe=True) as right:
+            heard = [listen(nursery, side.events()) for side in (left, right)]
+            turns = [await left.send("left"), await right.send("right")]
+            asked = [await wait_asked(left), await wait_asked(right)]
+            assert [question.turn_id for question in asked] == [turn.id for turn in turns]
+            assert ["left" in asked[0].title, "right" in asked[1].title] == [True, True]
+            for side, foreign in ((left, asked[1]), (right, asked[0]), (session, asked[0])):
+                with pytest.raises(InteractionInvalidError):
+                    side.respond(foreign.interaction_id, ACCEPT)
+            right.respond(asked[1].interaction_id, ACCEPT)
+            assert (await turns[1].wait()).answer.text == "right is done"
+            assert turns[0].is_active
+            left.respond(asked[0].interaction_id, DECLINE)
+            assert (await turns[0].wait()).answer.text == "left is done"
+            assert sorted(path.name for path in bench.workspace.iterdir()) == ["right"]
+            [first], [second] = (asked_of(bench, thread_of(side)) for side in (left, right))
+            assert answers_by_id(bench) == [(second, {"decision": "accept"}), (first, {"decision": "decline"})]
+        bench.model.gate("parent").set()
+        assert (await turn.wait()).answer.text == "one two"
+        await session.close()
+    assert [kinds_of_interactions(stream) for stream in (*heard, parent)] == [ONCE, ONCE, []]
+    for stream in heard:
+        assert stream.sequences == list(range(1, len(stream.sequences) + 1))
+
+
+@pytest.mark.parametrize("answer", [ACCEPT, DECLINE, CANCEL], ids=lambda answer: answer.option_id)
+async def test_what_the_source_asks_is_its_own_and_an_open_side_hears_nothing_of_it(
+    lab: Lab, listen: Listen, answer: InteractionAnswer
+) -> None:
+    """R1, F29: the reverse: an approval of the parent is neither shown nor taken in its Side."""
+    script = ModelScript(answers=(touches("file"),))
+    async with lab.bench(script, **ASKING) as bench, bench.host() as host, trio.open_nursery() as nursery:
+        session = await host.start_session(cwd=bench.workspace)
+        heard = listen(nursery, session.events())
+        turn = await session.send("file")
+        asked = await wait_asked(session)
+        async with session.side(subscribe=True) as side:
+            of_side = listen(nursery, side.events())
+            assert side.interactions == ()
+            with pytest.raises(InteractionInvalidError):
+                side.respond(asked.interaction_id, ACCEPT)
+            assert (await side.ask("hello")).text == "Done."
+            session.respond(asked.interaction_id, answer)
+            result = await turn.wait()
+        await session.close()
+        assert result.status == ("canceled" if answer is CANCEL else "completed")
+        assert (bench.workspace / "file").exists() is (answer is ACCEPT)
+        assert [given["decision"] for _, given in answers_by_id(bench)] == [answer.option_id]
+    assert (kinds_of_interactions(heard), kinds_of_interactions(of_side)) == (ONCE, [])
+
+
+# User input
+
+COLOR = {
+    "id": "color",
+    "header": "Color",
+    "question": "Which color?",
+    "options": [{"label": "Blue", "description": "As the sky."}, {"label": "Red", "description": "As a rose."}],
+}
+ASKS_USER = {"features": {"default_mode_request_user_input": True}}
+
+
+@pytest.mark.parametrize("how", ["answered", "interrupted", "closed"])
+async def test_a_question_of_a_side_is_answered_or_ends_with_its_turn(lab: Lab, listen: Listen, how: str) -> None:
+    """R11, issue D, Shows: user input; it has no refusal, so what nobody answered is answered with nothing."""
+    script = ModelScript(answers=(calls(ask_user([COLOR]), "paint"),))
+    async with lab.bench(script, **ASKS_USER) as bench, bench.host() as host, trio.open_nursery() as nursery:
+        session = await host.start_session(cwd=bench.workspace)
+        await session.ask("hello")
+        async with session.side(subscribe=True) as side:
+            heard = listen(nursery, side.events())
+            turn = await side.send("paint")
+            asked = await wait_asked(side)
+            assert (asked.kind, asked.turn_id, session.interactions) == ("question", turn.id, ())
+            [question] = asked.questions
+            assert (question.text, question.options) == ("Which color?", ("Blue", "Red"))
+            if how == "answered":
+                with pytest.raises(InteractionInvalidError):
+                    side.respond(asked.interaction_id, ACCEPT)
+                side.respond(asked.interaction_id, InteractionAnswer(answers={"color": ("Blue",)}))
+                assert (await turn.wait()).answer.text == "paint is done"
+                assert '{"answers":{"color":{"answers":["Blue"]}}}' in str(bench.model.requests[-1].items[-1])
+            elif how == "interrupted":
+                await turn.cancel()
+                assert (await turn.wait()).status == "canceled"
+                with pytest.raises(InteractionNotLiveError):
+                    side.respond(asked.interaction_id, InteractionAnswer(answers={"color": ("Blue",)}))
+        sent = {
+            "answered": [{"answers": {"color": {"answers": ["Blue"]}}}],
+            "interrupted": [],
+            "closed": [{"answers": {}}],
+        }
+        assert [result for _, result in answers_by_id(bench)] == sent[how]
+        await trio.testing.wait_all_tasks_blocked()
+        assert kinds_of_interactions(heard) == ONCE
+        resolved = [event.status for event in heard.events if type(event).__name__ == "InteractionResolved"]
+        assert resolved == ["answered" if how == "answered" else "superseded"]
+
+
+# File changes
+
+PATCH = "*** Begin Patch\n*** Add File: {}\n+hello\n*** End Patch\n"
+
+
+@pytest.mark.parametrize("answer", [ACCEPT, DECLINE, CANCEL], ids=lambda answer: answer.option_id)
+async def test_a_file_change_of_a_side_names_its_files_and_is_made_only_when_accepted(
+    lab: Lab, answer: InteractionAnswer
+) -> None:
+    """R19, T7, issue D: the request carries no paths; they come from the item that began before it."""
+    script = ModelScript(answers=(calls(apply_patch(PATCH.format("side_new.txt")), "patch"),))
+    async with lab.bench(script, model="gpt-5.5", **ASKING) as bench, bench.host() as host:
+        session = await host.start_session(cwd=bench.workspace)
+        await session.ask("hello")
+        async with session.side() as side:
+            turn = await side.send("patch")
+            asked = await wait_asked(side)
+            assert asked.kind == "approval"
+            assert asked.title == f"change {bench.workspace / 'side_new.txt'}"
+            assert not (bench.workspace / "side_new.txt").exists()
+            side.respond(asked.interaction_id, answer)
+            assert (await turn.wait()).status == ("canceled" if answer is CANCEL else "completed")
+            assert (bench.workspace / "side_new.txt").exists() is (answer is ACCEPT)
+        assert [result["decision"] for _, result in answers_by_id(bench)] == [answer.option_id]
+        assert not (bench.codex_home / "rules").exists()
+
+
+# Elicitations
+
+ASK_TOOL = CallTool(name="ask", namespace="mcp__docs", arguments='{"message":"Your name?"}')
+
+
+async def wait_tool_server(bench: Bench, thread_id: str) -> None:
+    """Wait until a thread's tool server is ready; before that a real Codex knows none of its tools."""
+    await bench.wire.wait_for(
+        lambda frame: (
+            frame.get("method") == "mcpServer/startupStatus/updated"
+            and (frame["params"]["threadId"], frame["params"]["status"]) == (thread_id, "ready")
+        )
+    )
+
+
+@pytest.mark.parametrize("option", ["accept", "decline", "cancel", None])
+async def test_what_a_tool_server_asks_in_a_side_is_answered_there_and_by_its_close_declined(
+    lab: Lab, option: str | None
+) -> None:
+    """R11, F29, T17, issue D, Shows: elicitation; none of its answers ends the turn, and none is offered as if."""
+    script = ModelScript(answers=(calls(ASK_TOOL, "name"),))
+    async with lab.bench(script, tool_servers=[ToolServer()], **ASKING) as bench, bench.host() as host:
+        session = await host.start_session(cwd=bench.workspace)
+        await session.ask("hello")
+        async with session.side() as side:
+            await wait_tool_server(bench, thread_of(side))
+            turn = await side.send("name")
+            asked = await wait_asked(side)
+            assert (asked.turn_id, asked.detail, session.interactions) == (turn.id, "Your name?", ())
+            assert [question.id for question in asked.questions] == ["name"]
+            labels = {offered.id: offered.label for offered in asked.options}
+            assert labels == {"accept": "Yes", "decline": "No", "cancel": "Dismiss"}
+            answers = {"name": ("Bob",)} if option == "accept" else {}
+            if option is not None:
+                side.respond(asked.interaction_id, InteractionAnswer(option_id=option, answers=answers))
+                assert (await turn.wait()).answer.text == "name is done"
+                assert f'"action": "{option}"' in str(bench.model.requests[-1].items[-1]).replace("\\", "")
+        [(_, result)] = answers_by_id(bench)
+        assert result["action"] == ("decline" if option is None else option)
+        assert result.get("content") == ({"name": "Bob"} if option == "accept" else None)
+        assert not turn.is_active
