@@ -128,7 +128,8 @@ class ThreadCreation:
             if problem is None and self._connection.router.knows(thread_id):
                 problem = "it names a thread that exists already"
             if problem is None and not self._abandoned:
-                self._thread.bind(thread_id, SourceSettings.of_opened(opened))
+                is_persisted = self._method == ResumeParams.METHOD
+                self._thread.bind(thread_id, SourceSettings.of_opened(opened), is_persisted=is_persisted)
                 try:
                     self._connection.router.register(thread_id, self._thread)
                 except PoolOverflowError:

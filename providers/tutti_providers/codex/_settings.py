@@ -165,17 +165,23 @@ def turn_params(
     client_submit_id: str | None,
     settings: SourceSettings,
     host_context: str | None,
+    *,
+    had_context: bool = False,
 ) -> TurnStartParams:
-    """Return a turn of a canonical session; its settings are the thread's. The host's context goes with it."""
+    """Return a turn of a canonical session; its settings are the thread's. The host's context goes with it.
+
+    The server keeps a turn's instructions until it is told of others (seen on 0.163). So when there is no context any
+    more but the thread had one, the mode is sent without any, for which the server has words of its own.
+    """
     return TurnStartParams(
         thread_id=thread_id,
         input=tuple(TextInput(text=block.text) for block in content),
         client_user_message_id=client_submit_id,
-        collaboration_mode=None if host_context is None else _mode(settings, host_context),
+        collaboration_mode=_mode(settings, host_context) if had_context or host_context is not None else None,
     )
 
 
-def _mode(settings: SourceSettings, instructions: str) -> CollaborationMode:
+def _mode(settings: SourceSettings, instructions: str | None) -> CollaborationMode:
     return CollaborationMode(
         mode=settings.mode,
         settings=CollaborationSettings(

@@ -88,6 +88,7 @@ class CodexThread:
         self.turn_began = trio.Event()
         self.turn_ended = trio.Event()
         self.has_turn = False
+        self.had_context = False
         self.first_item = trio.Event()
         self.interrupting: TurnId | None = None
         self.lost = False
@@ -109,10 +110,16 @@ class CodexThread:
         assert self._settings is not None
         return self._settings
 
-    def bind(self, thread_id: str, settings: SourceSettings) -> None:
-        """Take the thread's id and settings from the answer that created it."""
+    def bind(self, thread_id: str, settings: SourceSettings, *, is_persisted: bool = False) -> None:
+        """Take the thread's id and settings from the answer that created it, or loaded it.
+
+        The server keeps only threads that have had a turn (seen on 0.163), so a persisted one can be branched at once.
+        """
         self.thread_id = thread_id
         self._settings = settings
+        if is_persisted:
+            self.has_turn = True
+            self.first_item.set()
 
     def begin_close(self) -> None:
         """Refuse what waits for its user, and what is still asked from now on. Idempotent."""

@@ -224,7 +224,9 @@ class CodexAdapter:
         """Load a persisted session; see `tutti_side.contract.Adapter.resume`."""
         kept = request.metadata
         params = ResumeParams(thread_id=kept.provider_session_id, cwd=kept.cwd, exclude_turns=True)
-        return await self._create(request.ref, params, check_resumed(params), sink)
+        binding = await self._create(request.ref, params, check_resumed(params), sink)
+        self._live[request.ref].thread.had_context = kept.host_context is not None
+        return binding
 
     def liveness(self, ref: ScopeRef) -> Liveness:
         """Say whether a thread is held; see `tutti_side.contract.Adapter.liveness`."""
@@ -423,8 +425,14 @@ def _start_params(request: StartSession) -> StartParams:
 
 def _exec_params(thread: CodexThread, request: ExecTurn) -> TurnStartParams:
     if thread.source is None:
+        had_context, thread.had_context = thread.had_context, thread.had_context or request.host_context is not None
         return turn_params(
-            thread.thread_id, request.content, request.client_submit_id, thread.settings, request.host_context
+            thread.thread_id,
+            request.content,
+            request.client_submit_id,
+            thread.settings,
+            request.host_context,
+            had_context=had_context,
         )
     return side_turn_params(
         thread.thread_id, request.content, request.client_submit_id, thread.source.settings, thread.instructions
