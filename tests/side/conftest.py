@@ -214,6 +214,12 @@ def provider() -> HeldProvider:
     return HeldProvider()
 
 
+@pytest.fixture
+def make_provider() -> type[HeldProvider]:
+    """Makes such providers, for a test that needs many."""
+    return HeldProvider
+
+
 class RecordingMetrics:
     """Keeps what was counted: `counts["side_opens", "accepted"]`, by name and label values."""
 
