@@ -35,6 +35,15 @@ class ProcessLab:
         """Living processes that carry the marker, and what descends from them."""
         return marked_processes(self.marker)
 
+    @staticmethod
+    def zombies() -> list[int]:
+        """One child of this process that has ended and was not reaped, if any; what lives is somebody else's."""
+        try:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return []
+        return [] if ended is None else [ended.si_pid]
+
 
 @pytest.fixture
 def lab() -> Iterator[ProcessLab]:
