@@ -212,7 +212,8 @@ class _ScopeHandle:
           TurnCanceledError: somebody interrupted it.
           SideExpiredError, SessionExpiredError: the Side or session ended first.
 
-        Cancellation: the turn is interrupted, waiting `CANCEL_BOUND_S` at most.
+        Cancellation: the turn is interrupted and its end awaited, for `CANCEL_BOUND_S` at most; then the next may be
+        asked at once.
         """
         turn = await self.send(content, client_submit_id=client_submit_id)
         try:
@@ -221,6 +222,7 @@ class _ScopeHandle:
             with self.controller.bounded(CANCEL_BOUND_S):
                 try:
                     await turn.cancel()  # noqa: ASYNC102 - `bounded` shields
+                    await turn._record.settled.wait()  # noqa: ASYNC102 - as above; a provider takes it before the end
                 except Exception as error:  # the Cancelled is what the caller is told
                     log(logging.WARNING, "a turn was not interrupted", self.scope.ref, phase="cancel", error=error)
             raise
