@@ -189,6 +189,8 @@ async def test_an_answer_to_a_turn_that_was_interrupted_meanwhile_is_refused_and
         await place.side.close()
         assert (place.answers, place.made) == ([], False)
     assert interactions_in(place.heard) == once(interaction, "superseded")
+    kinds = place.heard.kinds
+    assert kinds.index("InteractionResolved") < kinds.index("TurnCanceled")  # what waits, ends before its turn does
 
 
 async def test_of_many_who_answer_at_once_one_is_heard_and_one_answer_is_on_the_wire(lab: Lab, listen: Listen) -> None:
