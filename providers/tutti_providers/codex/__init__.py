@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tutti_providers.codex._connection import Connection, ConnectionStatistics, open_connection
 from tutti_providers.codex._diagnosis import diagnose_codex
-from tutti_providers.codex._launch import app_server_command, find_binary, launch_environment
+from tutti_providers.codex._launch import UNLOAD_AT_ONCE, app_server_command, find_binary, launch_environment
 from tutti_providers.codex._settings import CodexSettings
 from tutti_providers.codex._versions import PROVEN
 from tutti_providers.codex.adapter import CodexAdapter, open_adapter
@@ -81,8 +81,9 @@ class CodexProvider:
     async def _open_app_server(self) -> AsyncIterator[Connection]:
         binary = find_binary(self._binary, self._environ)
         environment = launch_environment(self._environ, codex_home=self._codex_home, extra=self._extra_environ)
+        command = app_server_command(binary.path, overrides=(UNLOAD_AT_ONCE,))
         async with (
-            open_stdio(app_server_command(binary.path), env=environment, name=self.name) as transport,
+            open_stdio(command, env=environment, name=self.name) as transport,
             open_connection(transport, name=self.name) as connection,
         ):
             yield connection

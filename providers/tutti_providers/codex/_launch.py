@@ -176,6 +176,15 @@ def launch_environment(
     return passed
 
 
+UNLOAD_AT_ONCE = "thread_unload_delay_secs=0"
+"""An override for a server of our own: a thread that we let go of is unloaded, and its tool servers end, at once.
+
+By itself 0.171 waits a minute, and 0.163 more than ten: each closed Side then keeps its tool servers and about 1 MB of
+the server's memory (677 MB after 500 Sides; 165 MB with this). Only the configuration counts: 0.163 takes no such
+setting with a fork.
+"""
+
+
 def app_server_command(binary: Path, *, overrides: Sequence[str] = ()) -> list[str]:
     """Return the command of an app-server on its standard streams.
 

@@ -11,7 +11,7 @@ import trio.testing
 
 import tutti_providers
 import tutti_side
-from tutti_providers.codex.testing import Answer, ModelScript, Pause, Say
+from tutti_providers.codex.testing import Answer, ModelScript, Pause, Say, ToolServer
 from tutti_side import SessionHandle, SideHandle, TurnHandle
 
 pytestmark = [pytest.mark.codex, pytest.mark.process]
@@ -120,6 +120,44 @@ async def test_openers_that_give_up_end_the_open_only_when_nobody_is_left(lab: L
         assert (connection.leases, connection.releasing, connection.unreleased) == (1, 0, 0)
         assert (connection.router.routes, connection.router.creations, connection.router.pooled) == (1, 0, 0)
         await end_turn(bench, turn)
+
+
+async def wait_process_ended(pid: int) -> None:
+    """Wait until a process that is not our child has ended."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        await trio.lowlevel.wait_readable(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+async def test_a_closed_side_takes_its_tool_servers_with_it(lab: Lab) -> None:
+    """F21, F22, T17: Codex starts them for each thread, and by itself keeps an unsubscribed thread for many minutes."""
+    pids = lab.directory / "pids"
+    tools = [ToolServer(options=("--pid-file", str(pids)))]
+    async with lab.bench(SCRIPT, tool_servers=tools) as bench, bench.host() as host:
+        session, turn = await start_turn(bench, host)
+        for _ in range(5):
+            async with session.side() as side:
+                child = side.scope.binding.provider_session_id  # type: ignore[union-attr]
+                await bench.wire.wait_for(
+                    lambda frame, child=child: (
+                        frame.get("method") == "mcpServer/startupStatus/updated"
+                        and (frame["params"]["threadId"], frame["params"]["status"]) == (child, "ready")
+                    )
+                )
+                assert (await side.ask(QUESTION)).text == "answered"
+        of_parent, *of_sides = [int(line) for line in pids.read_text().split()]
+        assert len(of_sides) == 5
+        for pid in of_sides:
+            await wait_process_ended(pid)
+        os.kill(of_parent, 0)  # the parent's is there
+        assert await session.side_capabilities()
+        await end_turn(bench, turn)
+        assert (await session.ask(QUESTION)).text == "answered"
 
 
 class Footprint:

@@ -29,10 +29,25 @@ SCRIPT = ModelScript(
 )
 
 
+async def close_beside_a_side(bench: Bench, session: SessionHandle) -> None:
+    """Close the session while its Side keeps the process; the server unloads the source's thread."""
+    side = await session.open_side(side_id="stays")
+    await session.close()
+    await bench.wire.wait_for(
+        lambda frame: (
+            frame.get("method") == "thread/closed" and frame["params"]["threadId"] == session.provider_session_id
+        )
+    )
+    assert (await side.ask(QUESTION)).text == "answered"
+
+
 async def end(bench: Bench, session: SessionHandle, how: str) -> None:
     """Close the session, or kill its process."""
     if how == "closed":
         await session.close()
+        return
+    if how == "closed beside a Side":
+        await close_beside_a_side(bench, session)
         return
     if how == "killed in a turn":
         await session.send(TASK)
@@ -42,9 +57,9 @@ async def end(bench: Bench, session: SessionHandle, how: str) -> None:
     assert await session.wait_ended() == "lost"
 
 
-@pytest.mark.parametrize("how", ["closed", "killed", "killed in a turn"])
+@pytest.mark.parametrize("how", ["closed", "closed beside a Side", "killed", "killed in a turn"])
 async def test_a_session_is_loaded_again_with_its_history_and_can_be_branched_at_once(lab: Lab, how: str) -> None:
-    """R7, R8, T16: also after its process was lost; the same thread, in a new process, and Sides of it work."""
+    """R7, R8, T16: the same thread, also when its process was lost, and Sides of it work before its next turn."""
     async with lab.bench(SCRIPT) as bench, bench.host() as host:
         session = await host.start_session(cwd=bench.workspace, session_id="main")
         thread_id = session.provider_session_id
@@ -57,12 +72,13 @@ async def test_a_session_is_loaded_again_with_its_history_and_can_be_branched_at
         assert bench.adapters[0].liveness(session.ref) in ("unknown", "lost")
 
         again = await host.resume_session("main")
-        assert (again.provider_session_id, len(bench.wires)) == (thread_id, 2)
+        assert again.provider_session_id == thread_id
+        assert len(bench.wires) == (1 if "beside" in how else 2)
         assert bench.adapters[0].liveness(again.ref) == "live"
         async with again.side() as side:
             assert (await side.ask(QUESTION)).text == "answered"
             knows(bench.model.requests[-1], EARLIER, EARLIER_ANSWER)
-        [forked] = bench.wire.results("thread/fork")
+        *_, forked = bench.wire.results("thread/fork")
         assert forked["thread"]["forkedFromId"] == thread_id
         assert (await again.ask(QUESTION)).text == "answered"
         knows(bench.model.requests[-1], EARLIER, EARLIER_ANSWER)
