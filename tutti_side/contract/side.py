@@ -71,6 +71,9 @@ class SideConversationAdapter(Protocol):
     async def wait_side_released(self, side: SideRef) -> None:
         """Wait until nothing of a failed or cancelled open is left at the provider. At once if nothing was.
 
+        Also called when the controller refuses the identity that `open_side` returned: whatever the adapter holds under
+        this ref is then released, by the ref and never by that identity.
+
         Cancellation: harmless; the release goes on.
         """
         ...

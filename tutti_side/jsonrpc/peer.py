@@ -57,7 +57,7 @@ class Peer(Generic[P]):
 
     Attributes:
       closed: why the connection has ended, or None while it lives.
-      reads: how often something was read; a number that stands still is a silent peer.
+      heard: how often a read held a message; while it stands still the peer is silent, or talks nonsense.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Peer(Generic[P]):
         self._end_reason: ClosedReason | None = None
         self._router_failures = 0
         self.closed: ConnectionClosedError | None = None
-        self.reads = 0
+        self.heard = 0
 
     def __repr__(self) -> str:
         state = "open" if self.closed is None else f"closed: {self.closed.reason}"
@@ -323,10 +323,12 @@ class Peer(Generic[P]):
 
     def _receive(self, chunk: bytes) -> None:
         """Take one read: everything in it is settled or handed over in wire order before this returns."""
-        self.reads += 1
+        messages = self._codec.decode_lines(self._splitter.receive_data(chunk))
+        if messages:
+            self.heard += 1
         batch: list[Message[P]] = []
         append = batch.append
-        for message in self._codec.decode_lines(self._splitter.receive_data(chunk)):
+        for message in messages:
             if message.id is None:
                 append(message)
             elif message.method is not None:

@@ -133,15 +133,15 @@ class Connection:
         """End the connection when a server with an active turn says nothing any more, not even when asked.
 
         A model may think for minutes, so silence proves nothing; but a live server answers a cheap request. Nothing is
-        sent while anything is read, and nothing at all while no turn is active. The owner of the nursery cancels it.
+        sent while anything is heard, and nothing at all while no turn is active. The owner of the nursery cancels it.
         """
         while True:
             await self._busy.wait()
-            seen = self.peer.reads
+            seen = self.peer.heard
             await trio.sleep(SILENCE_S)
             if not self.router.is_busy:
                 self._busy = trio.Event()
-            elif self.peer.reads == seen:
+            elif self.peer.heard == seen:
                 await self._ask_whether_it_lives(seen)
 
     async def _ask_whether_it_lives(self, seen: int) -> None:
@@ -150,7 +150,7 @@ class Connection:
         except (RequestRefusedError, ProviderProtocolError, ProviderLostError):
             return  # an answer of any kind is one; and what is lost needs no watch
         except UnansweredError:
-            if self.peer.reads == seen:
+            if self.peer.heard == seen:
                 self.peer.fail(ConnectionClosedError("unresponsive"))
 
     def statistics(self) -> ConnectionStatistics:

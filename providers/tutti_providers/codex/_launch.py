@@ -89,9 +89,9 @@ def find_binary(argument: str | Path | None, environ: Mapping[str, str]) -> Foun
       BinaryNotFoundError: none of the four has one.
     """
     if argument is not None:
-        return _named(Path(argument).expanduser(), "argument")
+        return _named(argument, "argument")
     if variable := environ.get(BINARY_VARIABLE):
-        return _named(Path(variable).expanduser(), "CODEX_BIN")
+        return _named(variable, "CODEX_BIN")
     bundled, wheel_says = _bundled_binary()
     if bundled is not None:
         return FoundBinary(path=bundled, origin="wheel")
@@ -102,7 +102,11 @@ def find_binary(argument: str | Path | None, environ: Mapping[str, str]) -> Foun
     )
 
 
-def _named(path: Path, origin: Literal["argument", "CODEX_BIN"]) -> FoundBinary:
+def _named(name: str | Path, origin: Literal["argument", "CODEX_BIN"]) -> FoundBinary:
+    try:
+        path = Path(name).expanduser()
+    except RuntimeError:
+        raise BinaryUnusableError(str(name), origin, "is in the home of a user who is unknown here") from None
     problem = _why_unusable(path)
     if problem is not None:
         raise BinaryUnusableError(str(path), origin, problem)

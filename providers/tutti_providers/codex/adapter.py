@@ -329,8 +329,8 @@ class CodexAdapter:
     async def wait_side_released(self, side: SideRef) -> None:
         """Wait until nothing of a failed open is left; see `tutti_side.contract.SideConversationAdapter`."""
         opening = self._openings.get(side)
-        if opening is None:
-            await trio.lowlevel.checkpoint()
+        if opening is None or side in self._live:
+            await self.close(side)
             return
         try:
             await opening.wait_released()

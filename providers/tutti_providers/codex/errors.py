@@ -68,7 +68,8 @@ class StartFailedError(CodexError):
 
     def __init__(self, status: int | None, startup_output: tuple[str, ...] = ()) -> None:
         known = "" if status is None else f" with exit status {status}"
-        super().__init__(f"Codex ended{known} before it answered `initialize`; its last lines on stderr say why")
+        why = "its last lines on stderr say why" if any(startup_output) else "it said nothing on stderr"
+        super().__init__(f"Codex ended{known} before it answered `initialize`; {why}")
         self.status = status
         self.startup_output = startup_output
 

@@ -17,6 +17,7 @@ import trio.testing
 
 import tutti_providers.codex
 from tutti_providers.codex import codex
+from tutti_providers.codex._connection import LIFE_SIGN_DEADLINE_S, SILENCE_S
 from tutti_providers.codex._side_open import FIRST_ITEM_WAIT_S
 from tutti_providers.codex.adapter import INTERRUPT_DEADLINE_S
 from tutti_providers.codex.errors import UnansweredError
@@ -40,6 +41,9 @@ from tutti_side.runtime.controller import SNAPSHOT_WAIT_S
 from tutti_side.runtime.handles import CANCEL_BOUND_S
 from tutti_side.testing.processes import marked_processes
 
+LIFE_BOUND_S = 2 * SILENCE_S + LIFE_SIGN_DEADLINE_S + DRAIN_S
+"""A silent server is asked at the next full period after its last word, and then has its time to answer."""
+
 LOST_BOUND_S = DRAIN_S + EXIT_WAIT_S
 """An end of the stream is known at once; what it waits for is the rest of the stream and the exit status."""
 
@@ -52,8 +56,8 @@ Call = Any
 class Row(NamedTuple):
     """One public await.
 
-    `until_told`: it waits for the model, which may think for as long as it likes; what bounds it is its caller's own
-    deadline, or the end of the host.
+    `until_told`: it waits for the model, which may think for as long as it likes; a server that gives no sign of life
+    meanwhile is lost. Its caller's own deadline and the end of the host bound it as well.
     """
 
     prepare: Callable[[Any, Any], Awaitable[Call]]
@@ -140,8 +144,8 @@ ROWS = {
         (AnswerLate(method="thread/start", gate="never"),),
     ),
     "send": Row(send, SESSION_OVER, UNANSWERED, REQUEST_DEADLINE_S, (AnswerLate(method="turn/start", gate="never"),)),
-    "ask": Row(ask, SESSION_OVER, SESSION_OVER, HOST_STOP_S, until_told=True),
-    "wait": Row(wait, SESSION_OVER, SESSION_OVER, HOST_STOP_S, until_told=True),
+    "ask": Row(ask, SESSION_OVER, SESSION_OVER, LIFE_BOUND_S, until_told=True),
+    "wait": Row(wait, SESSION_OVER, SESSION_OVER, LIFE_BOUND_S, until_told=True),
     # A turn whose connection is lost has ended, which is what its cancel wanted.
     "cancel": Row(cancel, (None, *SESSION_OVER), UNANSWERED, INTERRUPT_DEADLINE_S, NEVER_INTERRUPTED),
     "side open": Row(
@@ -151,11 +155,11 @@ ROWS = {
         FIRST_ITEM_WAIT_S + REQUEST_DEADLINE_S,
         (AnswerLate(method="thread/fork", gate="never"),),
     ),
-    "side ask": Row(ask_side, SIDE_OVER, SIDE_OVER, HOST_STOP_S, until_told=True),
+    "side ask": Row(ask_side, SIDE_OVER, SIDE_OVER, LIFE_BOUND_S, until_told=True),
     # A close is done when nobody waits any more; what the server owes is its connection's.
     "side close": Row(close_side, (None,), (None,), CLOSE_BOUND_S, NEVER_INTERRUPTED),
     "session close": Row(close_session, (None,), (None,), SNAPSHOT_WAIT_S, NEVER_INTERRUPTED),
-    "events": Row(iterate_events, (None,), (None,), HOST_STOP_S, until_told=True),
+    "events": Row(iterate_events, (None,), (None,), LIFE_BOUND_S, until_told=True),
 }
 
 
@@ -214,7 +218,7 @@ async def test_an_await_whose_stream_ends_fails_at_once_and_leaves_nothing(
         strike(made)
         await outcome.wait(LOST_BOUND_S)
         outcome.assert_one_of(row.lost)
-        await trio.sleep(60)
+        await trio.sleep(61)
         made.assert_only(host)
         session = await start_working(host)
         async with session.side() as side:
@@ -236,9 +240,25 @@ async def test_an_await_on_a_server_that_makes_no_sense_any_more_ends_within_its
             await trio.testing.wait_all_tasks_blocked()
             assert not outcome.done.is_set()
             strike(made)
-            if not row.until_told:
-                await outcome.wait(row.bound_s)
-                outcome.assert_one_of(row.silent)
+            await outcome.wait(row.bound_s)
+            outcome.assert_one_of(row.silent)
+            stopping = trio.current_time()
+        assert trio.current_time() - stopping <= HOST_STOP_S + CLOCK_SLACK_S
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.until_told])
+@pytest.mark.parametrize("strike", [garbage, silence], ids=["garbage", "silence"])
+async def test_the_end_of_the_host_ends_what_waits_for_a_silent_model(
+    autojump_clock: Any, bench: Any, name: str, strike: Callable[[Any], None]
+) -> None:
+    """R9, R12, R13: long before the server is found to be lost."""
+    row, outcome = ROWS[name], Outcome()
+    made = bench(faults=row.faults)
+    async with trio.open_nursery() as nursery:
+        async with made.host() as host:
+            nursery.start_soon(outcome.take, await row.prepare(made, host))  # noqa: ASYNC111 - outlives the host
+            await trio.testing.wait_all_tasks_blocked()
+            strike(made)
             stopping = trio.current_time()
         assert trio.current_time() - stopping <= HOST_STOP_S + CLOCK_SLACK_S
         await outcome.wait(0)
