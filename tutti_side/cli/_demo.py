@@ -101,23 +101,29 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser = subparsers.add_parser("demo", help="see a Side on the real Codex; no account needed", description=text)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--codex-bin", metavar="PATH", type=Path, help="the Codex binary, instead of the one found")
+    parser.add_argument(
+        "--provider",
+        default="codex",
+        metavar="NAME",
+        help="the provider to show (default: codex); `scripted` needs no binary and plays in this process",
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the demo; 0 when everything held, 1 when something did not, 3 without a binary."""
-    return trio.run(_run, args.json, args.codex_bin)
+    return trio.run(_run, args.json, args.provider, args.codex_bin)
 
 
-async def _run(as_json: bool, codex_bin: Path | None) -> int:
-    make_testbed = _providers.load(_providers.TESTBEDS, "codex")
-    make_provider = _providers.load(_providers.PROVIDERS, "codex")
+async def _run(as_json: bool, name: str, codex_bin: Path | None) -> int:
+    make_testbed = _providers.load(_providers.TESTBEDS, name)
+    make_provider = _providers.load(_providers.PROVIDERS, name)
     bed: Any = make_testbed()
     shown = Shown(as_json)
     try:
         with trio.fail_after(DEMO_BOUND_S), tempfile.TemporaryDirectory(prefix="tutti-side-demo-") as directory:
             async with bed.open(Path(directory)) as place:
-                if codex_bin is None and place.binary is None:
+                if codex_bin is None and place.no_binary:
                     sys.stderr.write(f"tutti-side: {plain(place.no_binary)}\n")
                     return MISSING_EXIT
                 checks = await _show(shown, bed.demo, place, make_provider, codex_bin or place.binary)
@@ -127,14 +133,22 @@ async def _run(as_json: bool, codex_bin: Path | None) -> int:
     return 0 if all(check.held for check in checks) else 1
 
 
-async def _show(shown: Shown, plan: Plan, place: Any, make_provider: Callable[..., Any], binary: Path) -> list[Check]:
-    """Play the demo and return what was asserted."""
+async def _show(
+    shown: Shown, plan: Plan, place: Any, make_provider: Callable[..., Any], binary: Path | None
+) -> list[Check]:
+    """Play the demo and return what was asserted.
+
+    A test bed either brings its provider, ready to play, or a binary and an environment to make one of.
+    """
     marker = new_id()
-    provider = make_provider(binary=binary, environ=place.env, extra_environ={MARKER: marker})
+    provider = getattr(place, "provider", None)
+    if provider is None:
+        provider = make_provider(binary=binary, environ=place.env, extra_environ={MARKER: marker})
     diagnosis = await provider.diagnose()
-    shown.note(f"Codex {diagnosis.version or 'of unknown version'}, scripted model, temporary home")
     async with open_host(provider) as host:
         session = await host.start_session(cwd=place.workspace)
+        version = f" {diagnosis.version}" if diagnosis.version else ""
+        shown.note(f"{provider.name}{version}, scripted model, temporary home")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_follow, shown, "main", session.events())
             turn = await session.send(plan.parent_prompt)
@@ -145,7 +159,8 @@ async def _show(shown: Shown, plan: Plan, place: Any, make_provider: Callable[..
             result = await turn.wait()
             await session.close()
     main_text, side_text = shown.texts["main"], shown.texts["side"]
-    persisted = _files_with(place.codex_home, (plan.side_question, *plan.side_tokens))
+    home: Path = getattr(place, "codex_home", None) or place.home
+    persisted = _files_with(home, (plan.side_question, *plan.side_tokens))
     return [
         Check(
             f"all {len(plan.parent_tokens)} tokens of the turn, in order",
@@ -159,7 +174,7 @@ async def _show(shown: Shown, plan: Plan, place: Any, make_provider: Callable[..
             side_text == list(plan.side_tokens) and not set(plan.side_tokens) & set(main_text),
         ),
         Check("both sequences without a gap", all(_is_gapless(numbers) for numbers in shown.sequences.values())),
-        Check("no Side text in Codex' files", not persisted),
+        Check("no Side text in the provider's files", not persisted),
         Check("no process left", not marked_processes(f"{MARKER}={marker}")),
     ]
 
@@ -195,7 +210,7 @@ async def _wait_first_words(session: SessionHandle) -> None:
 
 
 def _files_with(home: Path, texts: tuple[str, ...]) -> list[Path]:
-    """Return the files below Codex' home that hold any of the texts."""
+    """Return the files below the provider's home that hold any of the texts."""
     needles = [text.strip().encode() for text in texts]
     return [
         path
