@@ -42,12 +42,13 @@ COMMANDS: tuple[Command, ...] = (_demo, _doctor, _sink)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    An error of ours is one sentence on stderr, after the last lines that a process wrote which did not start. Any other
-    exception is a bug, and leaves as it is.
+    An error of ours, or of the system (a full disk), is one sentence on stderr, after the last lines that a process
+    wrote which did not start. Any other exception is a bug, and leaves as it is.
 
     Args:
       argv: the words after the program's name; None: the process' own.
     """
+    _open_missing_streams()
     parser = _parser()
     try:
         args = parser.parse_args(argv)
@@ -59,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code: int = args.run(args)
         sys.stdout.flush()
-    except (TuttiSideError, KeyboardInterrupt, BrokenPipeError, BaseExceptionGroup) as error:
+    except (TuttiSideError, KeyboardInterrupt, OSError, BaseExceptionGroup) as error:
         return _report(error)
     return code
 
@@ -79,13 +80,15 @@ def _parser() -> argparse.ArgumentParser:
 def _report(error: BaseException) -> int:
     """Say what `error` is, if it is one that we expect, and return its exit code; else raise it again."""
     leaves = _leaves(error)
-    if not all(isinstance(leaf, TuttiSideError | KeyboardInterrupt | BrokenPipeError) for leaf in leaves):
+    if not all(isinstance(leaf, TuttiSideError | KeyboardInterrupt | OSError) for leaf in leaves):
         raise error
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
         return EXIT_INTERRUPTED
     if any(isinstance(leaf, BrokenPipeError) for leaf in leaves):
         _forget_stdout()
         return EXIT_PIPE
+    if any(isinstance(leaf, OSError) for leaf in leaves):
+        _forget_stdout()  # it may be what failed
     for leaf in leaves:
         output: tuple[str, ...] = getattr(leaf, "startup_output", ())
         sys.stderr.writelines(f"  {plain(line)}\n" for line in output)
@@ -98,6 +101,13 @@ def _leaves(error: BaseException) -> list[BaseException]:
         return [error]
     group = cast("BaseExceptionGroup[BaseException]", error)
     return [leaf for inner in group.exceptions for leaf in _leaves(inner)]
+
+
+def _open_missing_streams() -> None:
+    """Let what is said go nowhere when we were started with stdout or stderr closed: Python has None for them then."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - open as long as the process
 
 
 def _forget_stdout() -> None:

@@ -67,6 +67,14 @@ def test_without_a_wheel_the_one_on_path_is_taken(tmp_path: Path, no_wheel: None
     assert (found.path, found.origin) == (on_path, "PATH")
 
 
+@pytest.mark.parametrize("origin", ["argument", "CODEX_BIN"])
+def test_a_path_in_the_home_of_an_unknown_user_is_a_sentence(origin: str) -> None:
+    """Our choice: ``~name`` can't be looked up for everyone."""
+    name = "~no-such-user-at-all/codex"
+    with pytest.raises(BinaryUnusableError, match="unknown"):
+        find_binary(*((name, {}) if origin == "argument" else (None, {"CODEX_BIN": name})))
+
+
 def test_an_empty_variable_counts_as_unset(tmp_path: Path, no_wheel: None) -> None:
     """Our choice: `CODEX_BIN= tutti-side …` is how a shell unsets it for one command."""
     on_path = make_program(tmp_path / "codex")

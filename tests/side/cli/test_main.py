@@ -93,6 +93,31 @@ def test_a_bug_leaves_as_it_is(throwing: Callable[[BaseException], int], error: 
     assert caught.value is error
 
 
+def run_talking(redirections: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a command that says a word, as a shell with these redirections does."""
+    program = (
+        "import sys, types, tutti_side.cli.main; group = sys.modules['tutti_side.cli.main']; "
+        "run = lambda args: 0 if sys.stdout.write('word') else 1; "
+        "register = lambda parsers: parsers.add_parser('talk').set_defaults(run=run); "
+        "group.COMMANDS = (types.SimpleNamespace(register=register),); sys.exit(group.main(['talk']))"
+    )
+    command = ["sh", "-c", f'exec "$0" -E -c "$1" {redirections}', sys.executable, program]
+    return subprocess.run(command, capture_output=True, timeout=60, check=False)
+
+
+def test_a_full_disk_is_a_sentence_and_no_traceback() -> None:
+    """Our choice: what the system refuses is nobody's bug."""
+    ended = run_talking(">/dev/full")
+    assert (ended.returncode, ended.stderr) == (1, b"tutti-side: [Errno 28] No space left on device\n")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_stream_is_no_error(closed: str) -> None:
+    """Our choice: a service manager may start us without them; Python has None there then."""
+    ended = run_talking(closed)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
 def test_no_command_prints_the_help_and_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     """Our choice: as argparse does for a wrong one."""
     assert main([]) == 2
