@@ -124,6 +124,8 @@ class SideScope:
             if self.lifecycle.state == "open":
                 await self._stop.wait()
         finally:
+            if self.lifecycle.state == "open":
+                self.request_close("host_stopped")  # keeps an earlier reason; without one, all around it was cancelled
             try:
                 with self._controller.bounded(CLOSE_BOUND_S if self.binding else RELEASE_BOUND_S) as closing:
                     await self._close()  # noqa: ASYNC102 - the scope is shielded, and has a deadline
@@ -136,8 +138,6 @@ class SideScope:
     async def _open(self) -> None:
         """Open under the locks and commit."""
         async with self._controller.locks.hold(self.source, self.ref):
-            if self._stop.is_set():
-                return
             self.lifecycle.step("start")
             request = await self._find_source()
             binding = await self._open_at_provider(request)

@@ -514,3 +514,15 @@ async def test_a_failure_of_the_adapter_in_a_close_is_contained(provider: Provid
         await side.close()
         assert not side.is_open
         assert host.statistics().failed_closes == 1
+
+
+async def test_a_side_of_a_host_that_is_cancelled_ends_as_host_stopped(provider: Provider) -> None:
+    """Architecture, Ends: nobody closed it."""
+    with trio.CancelScope() as scope:
+        async with open_host(provider) as host:
+            session = await host.start_session(cwd=".")
+            events = (await session.open_side(subscribe=True)).events()
+            scope.cancel()
+            await trio.sleep_forever()
+    last = [batch async for batch in events][-1].events[-1]
+    assert getattr(last, "reason", None) == "host_stopped"

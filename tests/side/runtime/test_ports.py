@@ -113,6 +113,11 @@ async def test_the_reporter_sees_canonical_activity_only(provider: Provider) -> 
 
 async def test_a_side_is_refused_the_submit_id_of_a_canonical_submit(provider: Provider, metrics: Metrics) -> None:
     """SC-submit-pairing: settled, in flight, and however it ended; the attempt is counted and nothing is sent."""
+    with trio.fail_after(5):
+        await refuse_the_pairing(provider, metrics)
+
+
+async def refuse_the_pairing(provider: Provider, metrics: Metrics) -> None:
     adapter = provider.adapter
     async with open_host(provider, metrics=metrics) as host, trio.open_nursery() as nursery:
         session = await host.start_session(cwd=".")
