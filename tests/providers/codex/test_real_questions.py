@@ -1,5 +1,7 @@
 """Every kind of thing that a real Codex asks: in two Sides at once, in a Side and its source, in the source alone."""
 
+import pathlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,10 +19,16 @@ from tutti_providers.codex.testing import (
     ToolServer,
     apply_patch,
     ask_user,
+    mcp_server,
     run_command,
 )
 from tutti_side.contract import InteractionAnswer, InteractionRequested
-from tutti_side.runtime.errors import InteractionInvalidError, InteractionNotLiveError
+from tutti_side.runtime.errors import (
+    InteractionAlreadyAnsweredError,
+    InteractionInvalidError,
+    InteractionNotLiveError,
+    SessionExpiredError,
+)
 
 pytestmark = [pytest.mark.codex, pytest.mark.process]
 
@@ -168,6 +176,43 @@ async def test_what_the_source_asks_is_its_own_and_an_open_side_hears_nothing_of
     assert (kinds_of_interactions(heard), kinds_of_interactions(of_side)) == (ONCE, [])
 
 
+@pytest.mark.parametrize(
+    ("how", "error"),
+    [
+        ("answered", InteractionAlreadyAnsweredError),
+        ("interrupted", InteractionNotLiveError),
+        ("closed", SessionExpiredError),
+    ],
+)
+async def test_the_source_too_takes_one_answer_and_none_that_comes_too_late(
+    lab: Lab, listen: Listen, how: str, error: type[Exception]
+) -> None:
+    """R11, T5, T6, F28: the same as in a Side; what is pending at its close is declined before the thread is let go."""
+    script = ModelScript(answers=(touches("file"),))
+    async with lab.bench(script, **ASKING) as bench, bench.host() as host, trio.open_nursery() as nursery:
+        session = await host.start_session(cwd=bench.workspace)
+        heard = listen(nursery, session.events())
+        turn = await session.send("file")
+        asked = await wait_asked(session)
+        if how == "answered":
+            session.respond(asked.interaction_id, DECLINE)
+        elif how == "interrupted":
+            await turn.cancel()
+            await turn.wait()
+        else:
+            await session.close()
+        with pytest.raises(error):
+            session.respond(asked.interaction_id, ACCEPT)
+        await turn.wait()
+        await session.close()
+        sent = [frame.get("method") or frame["result"]["decision"] for frame in bench.wire.sent[-4:]]
+        if how == "closed":
+            assert sent == ["decline", "turn/interrupt", "thread/backgroundTerminals/clean", "thread/unsubscribe"]
+        assert len(answers_by_id(bench)) == (0 if how == "interrupted" else 1)
+        assert list(bench.workspace.iterdir()) == []
+    assert kinds_of_interactions(heard) == ONCE
+
+
 # User input
 
 COLOR = {
@@ -284,3 +329,35 @@ async def test_what_a_tool_server_asks_in_a_side_is_answered_there_and_by_its_cl
         assert result["action"] == ("decline" if option is None else option)
         assert result.get("content") == ({"name": "Bob"} if option == "accept" else None)
         assert not turn.is_active
+
+
+def server_of_changing_tools(path: pathlib.Path) -> ToolServer:
+    """The same server, whose tools do not say that they only read."""
+    source = pathlib.Path(mcp_server.__file__).read_text()
+    assert '"readOnlyHint": True' in source
+    path.write_text(source.replace('"readOnlyHint": True', '"readOnlyHint": False'))
+    return ToolServer(command=(sys.executable, "-I", "-S", str(path)))
+
+
+@pytest.mark.parametrize(("option", "told"), [("accept", "as asked"), ("decline", "user rejected MCP tool call")])
+async def test_a_tool_that_changes_things_runs_in_a_side_when_allowed_and_is_asked_for_each_time(
+    lab: Lab, option: str, told: str
+) -> None:
+    """R19, T18, F26: an approval in the form of an elicitation; that it be remembered for ever is never offered."""
+    tools = [server_of_changing_tools(lab.directory / "server.py")]
+    call = CallTool(name="echo", namespace="mcp__docs", arguments='{"text":"as asked"}')
+    script = ModelScript(answers=(calls(call, "change it"),))
+    async with lab.bench(script, tool_servers=tools, **ASKING) as bench, bench.host() as host:
+        config = (bench.codex_home / "config.toml").read_text()
+        session = await host.start_session(cwd=bench.workspace)
+        await session.ask("hello")
+        async with session.side() as side:
+            await wait_tool_server(bench, thread_of(side))
+            for number in (1, 2):
+                answer = InteractionAnswer(option_id=option)
+                assert await ask_and_answer(side, "change it", answer) == "change it is done"
+                assert len(asked_of(bench, thread_of(side))) == number
+                assert told in str(bench.model.requests[-1].items[-1])
+        assert all("persist" not in str(result) for _, result in answers_by_id(bench))
+        assert (bench.codex_home / "config.toml").read_text() == config
+        assert not (bench.codex_home / "rules").exists()

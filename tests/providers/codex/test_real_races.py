@@ -11,7 +11,7 @@ import trio.testing
 
 import tutti_providers
 import tutti_side
-from tutti_providers.codex.testing import Answer, ModelScript, Pause, Say, ToolServer
+from tutti_providers.codex.testing import Answer, ModelScript, Pause, Reply, Say, ToolServer, run_command
 from tutti_side import SessionHandle, SideHandle, TurnHandle
 
 pytestmark = [pytest.mark.codex, pytest.mark.process]
@@ -158,6 +158,43 @@ async def test_a_closed_side_takes_its_tool_servers_with_it(lab: Lab) -> None:
         assert await session.side_capabilities()
         await end_turn(bench, turn)
         assert (await session.ask(QUESTION)).text == "answered"
+
+
+RUNS_ON = "Run it"
+COMMAND = Answer(
+    replies=(Reply(steps=(run_command("echo $$ > pid; read word < pipe"),)),),
+    when=RUNS_ON,
+)
+"""A command that says who it is, and then reads from a pipe that nobody writes to."""
+
+
+def is_command(frame: dict[str, Any]) -> bool:
+    """The server says that a command runs; one that is interrupted before that is killed at once."""
+    return frame.get("method") == "item/started" and frame["params"]["item"]["type"] == "commandExecution"
+
+
+async def test_a_command_that_an_interrupt_left_running_ends_with_its_side(lab: Lab) -> None:
+    """T5, T8, F33, R7, issue D, Shows: an interrupt ends the turn, not the command; the close ends that as well."""
+    script = ModelScript(answers=(*SCRIPT.answers, COMMAND))
+    async with (
+        lab.bench(script, approval_policy="never", sandbox_mode="danger-full-access") as bench,
+        bench.host() as host,
+    ):
+        os.mkfifo(bench.workspace / "pipe")
+        session, turn = await start_turn(bench, host)
+        side = await session.open_side()
+        runs = await side.send(RUNS_ON)
+        # Opening the pipe waits for its reader, so the command has written its id by then.
+        writer = await trio.to_thread.run_sync(os.open, bench.workspace / "pipe", os.O_WRONLY, abandon_on_cancel=True)
+        pid = int((bench.workspace / "pid").read_text())
+        await bench.wire.wait_for(is_command)
+        await runs.cancel()
+        assert (await runs.wait()).status == "canceled"
+        os.kill(pid, 0)  # it is there
+        await side.close()
+        await wait_process_ended(pid)
+        os.close(writer)
+        await end_turn(bench, turn)
 
 
 class Footprint:
