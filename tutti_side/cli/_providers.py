@@ -42,7 +42,17 @@ def load(group: str, name: str) -> Any:
     if not points:
         known = ", ".join(installed(group)) or "none"
         raise EntryPointError(group, name, f"is not installed (installed: {known})")
+    point = next(iter(points))
     try:
-        return next(iter(points)).load()
+        return point.load()
     except (ImportError, AttributeError) as error:
-        raise EntryPointError(group, name, f"is installed but can't be loaded: {error}") from error
+        problem = f"is installed but can't be loaded: {error}{_hint(point)}"
+        raise EntryPointError(group, name, problem) from error
+
+
+def _hint(point: importlib.metadata.EntryPoint) -> str:
+    """Say how to install what a provider needs, when its distribution has an extra of the provider's name."""
+    distribution = point.dist
+    if distribution is None or point.name not in (distribution.metadata.get_all("Provides-Extra") or ()):
+        return ""
+    return f"; `pip install '{distribution.name}[{point.name}]'` brings what it needs"

@@ -1,5 +1,6 @@
 """Providers and test beds by entry point."""
 
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -38,6 +39,15 @@ def test_a_module_that_cannot_be_imported_is_one_sentence_with_its_cause(install
     with pytest.raises(EntryPointError, match="a_driver_that_nobody_has") as caught:
         load(_providers.PROVIDERS, "first")
     assert isinstance(caught.value.__cause__, ImportError)
+
+
+def test_what_an_extra_would_bring_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue A, item 8: without the extra there is no h11 either, and the demo must say how to get everything."""
+    for module in [name for name in sys.modules if name.startswith("tutti_providers.codex.testing")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "h11", None)
+    with pytest.raises(EntryPointError, match=r"h11.*; `pip install 'tutti-side\[codex\]'` brings what it needs"):
+        load(_providers.TESTBEDS, "codex")
 
 
 def test_codex_is_installed_as_provider_and_as_test_bed() -> None:
