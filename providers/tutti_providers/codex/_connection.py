@@ -43,15 +43,9 @@ from tutti_side.jsonrpc import (
 )
 from tutti_side.nursery import open_service_nursery
 
-__all__ = ["CLEANUP_DEADLINE_S", "CLIENT_NAME", "Connection", "ConnectionStatistics", "Release", "open_connection"]
+__all__ = ["CLEANUP_DEADLINE_S", "Connection", "ConnectionStatistics", "Release", "open_connection"]
 
 R = TypeVar("R")
-
-CLIENT_NAME = "tutti_side"
-"""Who we are to the server; stands at the head of its user agent."""
-
-CLIENT_VERSION = "0.1.0"
-"""Our version in the handshake."""
 
 CLEANUP_DEADLINE_S = 5.0
 """How long one step of a cleanup may take: the slowest seen took some milliseconds, an unanswered one never ends."""
@@ -75,9 +69,9 @@ class ConnectionStatistics(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None
     leases: int
     releasing: int
-    """Threads that are being unsubscribed in the background."""
+    """What runs in the background, for nobody who waits: unsubscribes, interrupts, waits for late answers."""
     unreleased: int
-    """Threads that could not be unsubscribed, and end with the process."""
+    """What of that failed for good; a thread that could not be unsubscribed ends with the process."""
     peer: PeerStatistics
     router: RouterStatistics
 
@@ -192,7 +186,8 @@ class Connection:
         except ConnectionClosedError as error:
             raise ProviderLostError(None if error.exit is None else error.exit.status) from error
         except RemoteError as error:
-            raise RequestRefusedError(method, error.code, error.message) from error
+            # Not its cause: the words in that one's message can quote what was sent, and a traceback would show them.
+            raise RequestRefusedError(method, error.code, error.message) from None
         except RequestTimeoutError as error:
             raise UnansweredError(method, deadline_s) from error
         except InvalidResultError as error:
@@ -289,7 +284,7 @@ async def open_connection(
     router = Router(decline)
     async with open_peer(transport, router, params_type=Head, name=name, rng=rng) as peer:
         peers.append(peer)
-        shaken = await handshake(peer, client_name=CLIENT_NAME, client_version=CLIENT_VERSION)
+        shaken = await handshake(peer)
         async with open_service_nursery() as nursery:
             connection = Connection(peer, router, shaken, nursery)
             nursery.start_soon(connection.watch, name=f"{name}/watch")

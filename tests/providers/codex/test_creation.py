@@ -1,5 +1,6 @@
 """A thread on its way: its answer in time, late, wrong, refused or never, with what came before it."""
 
+import traceback
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -63,7 +64,7 @@ class Server:
                 message = msgspec.json.decode(line)
                 self.received.append(message)
                 if message.get("method") == "initialize":
-                    await self.say({"id": message["id"], "result": {"userAgent": "tutti_side/0.163.0 (x)"}})
+                    await self.say({"id": message["id"], "result": {"userAgent": "tutti-side/0.163.0 (x)"}})
                 elif message.get("method") == "thread/unsubscribe":
                     await self.say({"id": message["id"], "result": {"status": "unsubscribed"}})
 
@@ -209,6 +210,17 @@ async def test_a_refusal_ends_the_creation_and_what_was_kept_for_it(autojump_clo
         assert_gone(lab)
         assert lab.router.dropped == {"unadopted": 2}
         assert [m["id"] for m in lab.server.received if "method" not in m] == [0]
+
+
+async def test_the_words_of_a_refusal_stand_in_an_attribute_and_in_no_traceback(autojump_clock: Any) -> None:
+    """They can quote what was sent; a traceback that a program logs shows every cause. Source: our choice, R2."""
+    async with open_lab() as (lab, _, _):
+        error = {"code": -32600, "message": "no such field: PROMPT"}
+        await lab.server.say({"id": lab.server.answer(None)["id"], "error": error})
+        await lab.creation.wait_released()
+        await trio.testing.wait_all_tasks_blocked()
+        assert lab.outcome.server_message == "no such field: PROMPT"
+        assert "PROMPT" not in "".join(traceback.format_exception(lab.outcome))
 
 
 @pytest.mark.parametrize("after_s", [0, 10, 29, 45, 100])
