@@ -186,6 +186,7 @@ def _legacy_answer(answer: InteractionAnswer) -> object:
 
 
 def _permissions(request: PermissionsApproval) -> _Built:
+    """Show exactly what would be granted: the answer sends it back as it was asked for, whatever it holds."""
     options = (ACCEPT, ACCEPT_FOR_SESSION, DECLINE)
 
     def encode(answer: InteractionAnswer) -> object:
@@ -196,7 +197,8 @@ def _permissions(request: PermissionsApproval) -> _Built:
             return PermissionsApprovalAnswer(permissions=request.permissions, scope="session")
         return PermissionsApprovalAnswer(permissions=request.permissions, scope="turn")
 
-    return "approval", "more permissions", request.reason or "", options, (), encode
+    title = f"more permissions: {msgspec.json.encode(request.permissions).decode()}"
+    return "approval", title, request.reason or "", options, (), encode
 
 
 def _questions(request: UserInputRequest) -> _Built:

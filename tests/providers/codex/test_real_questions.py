@@ -361,3 +361,45 @@ async def test_a_tool_that_changes_things_runs_in_a_side_when_allowed_and_is_ask
         assert all("persist" not in str(result) for _, result in answers_by_id(bench))
         assert (bench.codex_home / "config.toml").read_text() == config
         assert not (bench.codex_home / "rules").exists()
+
+
+MORE = CallTool(
+    name="request_permissions",
+    arguments='{"reason":"The cache is there.","permissions":{"file_system":{"write":["/var/cache/x"]}}}',
+)
+
+
+@pytest.mark.parametrize("answer", [ACCEPT, ALWAYS, DECLINE], ids=lambda answer: answer.option_id)
+async def test_more_permissions_are_the_sources_to_grant_and_a_side_is_refused_them_unasked(
+    lab: Lab, listen: Listen, answer: InteractionAnswer
+) -> None:
+    """R19, R11: a Side is never less restricted than its source; its turn goes on, and an audit event tells of it."""
+    script = ModelScript(answers=(calls(MORE, "widen"),))
+    features = {"request_permissions_tool": True}
+    async with (
+        lab.bench(script, features=features, **ASKING) as bench,
+        bench.host() as host,
+        trio.open_nursery() as nursery,
+    ):
+        session = await host.start_session(cwd=bench.workspace)
+        turn = await session.send("widen")
+        asked = await wait_asked(session)
+        assert (asked.kind, asked.detail) == ("approval", "The cache is there.")
+        assert asked.title.startswith("more permissions: ")
+        assert "/var/cache/x" in asked.title
+        session.respond(asked.interaction_id, answer)
+        assert (await turn.wait()).status == "completed"
+        granted = str(bench.model.requests[-1].items[-1])
+        assert ("/var/cache/x" in granted) is (answer is not DECLINE)
+        assert ('"scope":"session"' in granted) is (answer is ALWAYS)
+
+        async with session.side(subscribe=True) as side:
+            heard = listen(nursery, side.events())
+            assert (await side.ask("widen")).text == "widen is done"
+            assert "/var/cache/x" not in str(bench.model.requests[-1].items[-1])
+        [_, (_, refused)] = answers_by_id(bench)
+        assert refused["permissions"] == {}
+        await trio.testing.wait_all_tasks_blocked()
+        assert kinds_of_interactions(heard) == []
+        audits = [event.subject for event in heard.events if type(event).__name__ == "Audit"]
+        assert audits == ["item/permissions/requestApproval"]
