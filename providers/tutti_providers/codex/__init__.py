@@ -1,8 +1,8 @@
 """Codex as a provider: ``open_host(codex())``.
 
-`adapter` is the front of it; `_connection`, `_creation`, `_side_open` do the waiting, `_router`, `_pool`, `_settings`,
-`_declines`, `_versions` the deciding; `schema` is the wire, `testing` a scripted model and a fake app-server. Nothing
-in `tutti_side` imports this package.
+`adapter` is the front of it; `_launch`, `_connection`, `_creation`, `_side_open` do the waiting, `_router`, `_pool`,
+`_thread`, `_asking`, `_interactions`, `_declines`, `_settings`, `_versions` the deciding; `_diagnosis` is for a person,
+`schema` is the wire, `testing` a scripted model and a fake app-server. Nothing in `tutti_side` imports this package.
 """
 
 import os

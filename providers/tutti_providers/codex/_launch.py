@@ -207,7 +207,7 @@ async def handshake(
 ) -> Handshake:
     """Say who we are, and return what the server says of itself.
 
-    An unsupported version is no error here: the attestation says so, and nothing more may be asked of that server.
+    An unproven version is no error: sessions may be tried on it, but its attestation offers no Side.
 
     Args:
       peer: a connection on which nothing was sent yet.

@@ -25,7 +25,7 @@ Bounded, and no character in it that a terminal would act on, because what it re
 
 
 class VersionFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What one proven version does, as far as it differs between versions or a Side depends on it."""
+    """What one proven version does, as far as it attests a Side."""
 
     forks_while_active: bool
     """``thread/fork`` works while a turn of the source runs, its first one included."""
@@ -35,12 +35,6 @@ class VersionFacts(msgspec.Struct, frozen=True, kw_only=True):
     """``excludeTurns`` keeps inherited turns out of the answer."""
     injects_items: bool
     """``thread/inject_items`` exists: instructions and boundary reach the model."""
-    fork_inherits: frozenset[str]
-    """The settings that a fork takes from its source when it isn't told; all others come from the configuration."""
-    redundant_interrupt_answered: bool
-    """A second ``turn/interrupt`` of a turn is answered. Where not, it hangs until the thread's next turn ends."""
-    unload_delay_per_fork: bool
-    """A fork's ``config`` may hold ``thread_unload_delay_secs``, so that an unsubscribed Side is unloaded at once."""
 
 
 PROVEN: Mapping[str, VersionFacts] = {
@@ -49,9 +43,6 @@ PROVEN: Mapping[str, VersionFacts] = {
         ephemeral_fork=True,
         excludes_turns=True,
         injects_items=True,
-        fork_inherits=frozenset({"cwd", "approvalPolicy", "approvalsReviewer"}),
-        redundant_interrupt_answered=False,
-        unload_delay_per_fork=False,
     ),
 }
 """Version → facts: the whole list of what is supported."""

@@ -2,7 +2,7 @@
 
 Which connection, which thread and in which order; the parts decide the rest: `_connection` (process, peer, late work),
 `_router` (which message goes where), `_creation` and `_side_open` (threads on their way), `_thread` (normalising, the
-active turn), `_settings` (what a Side carries).
+active turn), `_asking` (what waits for its user), `_settings` (what a Side carries).
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -135,7 +135,7 @@ class _TurnStart:
 
 
 class CodexAdapter:
-    """Implements `Adapter` and `SideConversationAdapter`; made by `open_adapter`."""
+    """Implements `Adapter`, `SideConversationAdapter` and `InteractiveAdapter`; made by `open_adapter`."""
 
     name = "codex"
 

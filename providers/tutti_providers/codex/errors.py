@@ -1,4 +1,4 @@
-"""What can go wrong with Codex before a session stands: the binary, its start, its first answer, its version."""
+"""What can go wrong with Codex: the binary, its start, its first answer, and each request after that."""
 
 from tutti_side.errors import TuttiSideError
 
@@ -10,7 +10,6 @@ __all__ = [
     "RequestRefusedError",
     "StartFailedError",
     "UnansweredError",
-    "UnsupportedVersionError",
 ]
 
 HOW_TO_GET_ONE = "`pip install 'tutti-side[codex]'` brings a proven one"
@@ -84,22 +83,6 @@ class HandshakeError(CodexError):
     def __init__(self, problem: str) -> None:
         super().__init__(f"this is no Codex app-server that we can talk to: {problem}")
         self.problem = problem
-
-
-class UnsupportedVersionError(CodexError):
-    """This version of Codex is not on the list of proven ones, so nothing is asked of it.
-
-    Attributes:
-      version: as it says itself; None when that could not be read.
-      reason: why it is not supported.
-    """
-
-    exit_code = 4
-
-    def __init__(self, version: str | None, reason: str) -> None:
-        super().__init__(f"{reason}; {HOW_TO_GET_ONE}")
-        self.version = version
-        self.reason = reason
 
 
 class RequestRefusedError(CodexError):

@@ -5,6 +5,7 @@
 #   app_server_script  the fake app-server as a pure machine; app_server_faults: what it can do wrong
 #   fake_process       its shell as a process in place of the binary
 #   fake_task          its shell as a Trio task over a transport
+#   traces, replay     a recorded session played against a server, and what of two runs can be compared
 #   simulated          the adapter over fakes in tasks, with drawn faults: for `tutti_side.testing.simulate`
 #   testbed            model + home + environment + binary: the entry point `tutti_side.testbeds`
 #
