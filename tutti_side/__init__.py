@@ -19,6 +19,7 @@ from tutti_side.host import AgentHost, HostIdentity, open_host
 from tutti_side.runtime import (
     Answer,
     OpenFailedError,
+    SessionConflictError,
     SessionExpiredError,
     SessionHandle,
     SideConflictError,
@@ -42,6 +43,7 @@ __all__ = [
     "MessageDelta",
     "MessageUpdated",
     "OpenFailedError",
+    "SessionConflictError",
     "SessionExpiredError",
     "SessionHandle",
     "SideConflictError",

@@ -123,6 +123,7 @@ class AgentHost:
         Raises:
           ProviderChoiceError: no such provider, or several and none named.
           InvalidIdError, InvalidContentError: the id, the host context.
+          SessionConflictError: the id is a live session's, or a Side's.
           SessionExpiredError: the id was used before.
           TuttiSideError: the provider's own; nothing is left of the session.
 
@@ -135,7 +136,7 @@ class AgentHost:
         elif provider not in self.providers:
             raise ProviderChoiceError(f"there is no provider {provider!r}", self.providers)
         ref = self._session_ref(new_id() if session_id is None else session_id)
-        path = os.path.abspath(cwd)  # noqa: ASYNC240 - no disk is touched
+        path = os.path.abspath(os.fsdecode(cwd))  # noqa: ASYNC240 - no disk is touched
         return await self.controller.start_session(ref, provider, path, settings, host_context)
 
     async def resume_session(self, session_id: str, *, settings: object = None) -> SessionHandle:

@@ -41,6 +41,7 @@ from tutti_side.runtime._session_scope import SessionScope
 from tutti_side.runtime._side_scope import SideScope
 from tutti_side.runtime.errors import (
     HostStoppedError,
+    SessionConflictError,
     SessionExpiredError,
     SessionUnknownError,
     SideConflictError,
@@ -143,6 +144,7 @@ class RuntimeController:
         """Start a canonical session at a provider.
 
         Raises:
+          SessionConflictError: this id is a live session's, or a Side's.
           SessionExpiredError: this id was used before.
           InvalidContentError: the host context.
           TuttiSideError: the adapter's own; nothing is left.
@@ -150,8 +152,9 @@ class RuntimeController:
         Cancellation: rolled back.
         """
         check_instructions("host_context", host_context)
-        if ref in self._ended or ref in self._sessions:
-            raise SessionExpiredError(ref.session, self._ended.get(ref, "closed"))
+        self._require_free(ref)
+        if ref in self._ended:
+            raise SessionExpiredError(ref.session, self._ended[ref])
         adapter = self._adapters[provider]
 
         async def start(sink: EventScope) -> SourceMetadata:
@@ -171,13 +174,15 @@ class RuntimeController:
 
         Raises:
           SessionUnknownError: nothing is kept of it, or its provider is not in this host.
-          SessionExpiredError: it is live here, or was deleted.
+          SessionConflictError: it is live here, or its id has become a Side's.
+          SessionExpiredError: it was deleted.
           TuttiSideError: the adapter's own; nothing is left.
 
         Cancellation: rolled back.
         """
-        if ref in self._sessions or self._ended.get(ref) == "source_deleted":
-            raise SessionExpiredError(ref.session, self._ended.get(ref, "closed"))
+        self._require_free(ref)
+        if self._ended.get(ref) == "source_deleted":
+            raise SessionExpiredError(ref.session, "source_deleted")
         kept = await self.read_history(ref)
         adapter = self._adapters[kept.provider]
 
@@ -189,12 +194,19 @@ class RuntimeController:
 
         return await self._open_session(ref, adapter, resume)
 
+    def _require_free(self, ref: CanonicalRef) -> None:
+        """Raise `SessionConflictError` when this id is a live session's, or is or was a Side's: one id, one thing."""
+        if ref in self._sessions:
+            raise SessionConflictError(ref.session, "is in use here; use the handle of that session, or a fresh id")
+        as_side = SideRef(ref.workspace, ref.session)  # type: ignore[arg-type]
+        if as_side in self._sides or as_side in self._ended:
+            raise SessionConflictError(ref.session, "is a Side's; use a fresh id")
+
     async def _open_session(
         self, ref: CanonicalRef, adapter: Adapter, begin: Callable[[EventScope], Awaitable[SourceMetadata]]
     ) -> SessionHandle:
         self._require_running()
-        if ref in self._sessions:
-            raise SessionExpiredError(ref.session, "closed")
+        self._require_free(ref)
         session = SessionScope(ref, adapter, self._lose_session, self.durable.report, self.note_dropped)
         self._sessions[ref] = session
         begun = False

@@ -11,6 +11,7 @@ __all__ = [
     "InteractionNotLiveError",
     "OpenFailedError",
     "SessionBusyError",
+    "SessionConflictError",
     "SessionExpiredError",
     "SessionUnknownError",
     "SideBusyError",
@@ -126,6 +127,18 @@ class SessionExpiredError(TuttiSideError):
         super().__init__(f"session {session_id} is over ({reason})")
         self.session_id = session_id
         self.reason = reason
+
+
+class SessionConflictError(TuttiSideError):
+    """This session id is taken.
+
+    Attributes:
+      session_id: which id.
+    """
+
+    def __init__(self, session_id: SessionId, problem: str) -> None:
+        super().__init__(f"session id {session_id} {problem}")
+        self.session_id = session_id
 
 
 class SessionUnknownError(TuttiSideError):

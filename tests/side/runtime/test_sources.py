@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from tutti_side import OpenFailedError, SessionExpiredError, SideUnsupportedError, open_host
+from tutti_side import OpenFailedError, SessionConflictError, SessionExpiredError, SideUnsupportedError, open_host
 from tutti_side.contract import (
     HOST_CONTEXT_BYTES_MAX,
     SIDE_INSTRUCTIONS,
@@ -194,7 +194,7 @@ async def test_a_live_session_is_not_resumed_and_a_closed_one_is(provider: Provi
     """Our choice: one owner at a time; a resumed session is the same session again."""
     async with open_host(provider) as host:
         session = await host.start_session(cwd=".", session_id="main")
-        with pytest.raises(SessionExpiredError):
+        with pytest.raises(SessionConflictError):
             await host.resume_session("main")
         await session.close()
         again = await host.resume_session("main")
