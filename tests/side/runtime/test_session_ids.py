@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from tutti_side import SessionConflictError, SessionExpiredError, open_host
+from tutti_side.contract import CanonicalRef, SessionId
 
 BOUND_S = 5
 
@@ -47,9 +48,8 @@ async def test_a_kept_session_is_not_resumed_under_an_id_that_has_become_a_sides
             kept = session.scope.metadata
             assert kept is not None
             async with session.side(side_id="kept") as side:
-                await host.controller.durable.write_metadata(
-                    CanonicalRef(session.ref.workspace, SessionId("kept")), kept
-                )
+                ref = CanonicalRef(session.ref.workspace, SessionId("kept"))
+                await host.controller.durable.write_metadata(ref, kept)
                 with pytest.raises(SessionConflictError, match="a Side's"):
                     await host.resume_session("kept")
                 assert side.is_open
