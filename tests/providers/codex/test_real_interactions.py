@@ -255,3 +255,42 @@ async def test_what_nobody_answered_is_declined_before_the_child_is_let_go(lab: 
         assert not place.made
     assert interactions_in(place.heard) == once(interaction, "superseded")
     assert place.heard.kinds[-1] == "SessionClosed"
+
+
+TWO = Answer(
+    replies=(
+        Reply(steps=tuple(run_command(f"touch {name}", justification=name) for name in (MADE, "second"))),
+        Reply(steps=(Say(tokens=("answered",)),)),
+    ),
+    when=QUESTION,
+)
+"""Two commands at once in one turn."""
+
+
+@pytest.mark.parametrize("option", ["decline", "cancel"])
+async def test_two_questions_of_one_turn_are_answered_in_any_order_and_a_cancelled_turn_ends_both(
+    lab: Lab, listen: Listen, option: str
+) -> None:
+    """R11, T4, T7: answered crosswise; if one answer cancels the turn, the other question is nobody's."""
+    async with beside(lab, listen, TWO) as place:
+        question = await place.side.send(QUESTION)
+        await place.bench.wire.wait_for(lambda frame: frame.get("id") == 1 and "method" in frame)
+        await trio.testing.wait_all_tasks_blocked()
+        asked = {interaction.detail: interaction for interaction in place.side.interactions}
+        first, second = asked[MADE], asked["second"]  # asked in either order
+        place.side.respond(second.interaction_id, InteractionAnswer(option_id=option))
+        if option == "cancel":
+            assert (await question.wait()).status == "canceled"
+            with pytest.raises(InteractionNotLiveError):
+                place.side.respond(first.interaction_id, ACCEPT)
+        else:
+            place.side.respond(first.interaction_id, ACCEPT)
+            assert (await question.wait()).answer.text == "answered"
+        assert place.made is (option == "decline")
+        assert not (place.bench.workspace / "second").exists()
+        await place.side.close()
+        given = [(str(frame["id"]), frame["result"]["decision"]) for frame in place.answers]
+        answers = [(second.interaction_id, option), (first.interaction_id, "accept")]
+        assert given == answers[: 1 if option == "cancel" else 2]
+    settled = "superseded" if option == "cancel" else "answered"
+    assert sorted(interactions_in(place.heard)) == sorted([*once(first, settled), *once(second, "answered")])
