@@ -22,6 +22,7 @@ side_ends              counter   reason             Sides that were open and are
 live_sides             gauge                        Sides that are open or closing.
 dropped_frames         counter   cause, provider    Frames that were no messages, messages that reached nobody; counted
                                                     when their connection ends.
+crashed_connections    counter   provider           Connections that an error of ours ended; always a bug.
 failed_closes          counter   provider           Closes that a provider failed at, or that exceeded their bound.
 cleanups               counter   outcome            What would not close: ``closed`` by a retry, or ``forced``.
 durable_writes_refused counter   operation          A Side that reached something durable; always a bug.
@@ -46,6 +47,7 @@ METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "side_ends": ("counter", ("reason",)),
     "live_sides": ("gauge", ()),
     "dropped_frames": ("counter", ("cause", "provider")),
+    "crashed_connections": ("counter", ("provider",)),
     "failed_closes": ("counter", ("provider",)),
     "cleanups": ("counter", ("outcome",)),
     "durable_writes_refused": ("counter", ("operation",)),

@@ -5,6 +5,7 @@
 `schema` is the wire, `testing` a scripted model and a fake app-server. Nothing in `tutti_side` imports this package.
 """
 
+import logging
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -44,6 +45,8 @@ __all__ = [
     "codex",
 ]
 
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 NO_PORTS = ProviderPorts()
 """Opened without a host."""

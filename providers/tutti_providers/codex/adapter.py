@@ -5,9 +5,10 @@ Which connection, which thread and in which order; the parts decide the rest: `_
 active turn), `_asking` (what waits for its user), `_settings` (what a Side carries).
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import trio
@@ -72,6 +73,8 @@ INTERRUPT_DEADLINE_S = 10.0
 """How long an interrupt may take. 0.163 leaves a surplus one unanswered, so the turn's end ends the wait too."""
 
 OpenConnection = Callable[[], AbstractAsyncContextManager[Connection]]
+
+_log = logging.getLogger("tutti_providers.codex")
 
 
 class _Live:
@@ -176,10 +179,14 @@ class CodexAdapter:
                     await connection.ended.wait()
                 finally:
                     self._count_dropped(connection.statistics())
-        except Exception:
+        except Exception as error:
             if not started:
                 raise
-            # Contained: its sessions are lost, and told so by their routes.
+            # Contained: its sessions are lost, and told so by their routes. A process that ends raises nothing, so this
+            # is a bug of ours, and must be seen; of the error only its type, since its text can hold anything.
+            self._metrics.count("crashed_connections")
+            names = ", ".join(sorted(set(_type_names(error))))
+            _log.error("a connection to Codex failed by an error of ours: %s (please report this bug)", names)
 
     def _count_dropped(self, ended: ConnectionStatistics) -> None:
         """Count what a connection dropped until its end: no messages, and messages that reached nobody."""
@@ -397,6 +404,14 @@ class CodexAdapter:
         except (ProviderLostError, ProviderProtocolError, RequestRefusedError, UnansweredError):
             return False
         return True
+
+
+def _type_names(error: BaseException) -> Iterator[str]:
+    if isinstance(error, BaseExceptionGroup):
+        for part in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+            yield from _type_names(part)
+    else:
+        yield type(error).__name__
 
 
 async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:

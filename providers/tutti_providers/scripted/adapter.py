@@ -155,6 +155,7 @@ class ScriptedAdapter:
                 await trio.sleep_forever()
         except Exception:  # contained: its sessions are told that they are lost
             self._counts.crashed_connections += 1
+            self._ports.metrics.count("crashed_connections")
         finally:
             connection.lose()
             del self._connections[connection]
