@@ -1,0 +1,68 @@
+"""A sub-agent of a real Codex speaks on the same pipe as its parent, and begins and ends turns of its own there."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+
+from tutti_providers.codex.testing import Answer, CallTool, ModelScript, Pause, Reply, Say
+
+pytestmark = [pytest.mark.codex, pytest.mark.process]
+
+Lab = Any
+Listen = Callable[[trio.Nursery, Any], Any]
+
+TASK = "Refactor the parser"
+SUBTASK = "Look at the tokenizer"
+SPAWN = CallTool(name="spawn_agent", namespace="multi_agent_v1", arguments=f'{{"message":"{SUBTASK}"}}')
+SCRIPT = ModelScript(
+    answers=(
+        Answer.of(Say(tokens=("of the sub-agent",)), when=SUBTASK),
+        Answer(
+            replies=(
+                Reply(steps=(Say(tokens=("one ",)), SPAWN)),
+                Reply(steps=(Pause(gate="rest"), Say(tokens=("two",)))),
+            ),
+            when=TASK,
+        ),
+    ),
+    otherwise=Reply(steps=(Say(tokens=("told of it",)),)),
+)
+"""When Codex tells the parent in time that its sub-agent has finished, the parent's model is asked once more."""
+
+
+@pytest.mark.parametrize("where", ["session", "side"])
+async def test_a_sub_agents_turn_neither_speaks_in_nor_ends_the_turn_of_its_parent(
+    lab: Lab, listen: Listen, where: str
+) -> None:
+    """F1, F2, R1, R3: it begins and ends while the parent's turn is held in the middle; the same for a Side's own."""
+    async with lab.bench(SCRIPT) as bench, bench.host() as host, trio.open_nursery() as nursery:
+        session = await host.start_session(cwd=bench.workspace)
+        await session.ask("hello")
+        holder = session if where == "session" else await session.open_side()
+        heard = listen(nursery, holder.events())
+        turn = await holder.send(TASK)
+        ours = {session.provider_session_id} | {made["thread"]["id"] for made in bench.wire.results("thread/fork")}
+        await bench.model.wait_reached("rest")
+        of_sub = await bench.wire.wait_for(
+            lambda frame: (
+                frame.get("method") == "thread/status/changed"
+                and frame["params"]["threadId"] not in ours
+                and frame["params"]["status"]["type"] == "idle"
+                and any(request.thread_id == frame["params"]["threadId"] for request in bench.model.requests)
+            )
+        )
+        assert turn.is_active
+        bench.model.gate("rest").set()
+        result = await turn.wait()
+        assert (result.status, result.answer.messages[:2]) == ("completed", ("one ", "two"))
+        assert set(result.answer.messages[2:]) <= {"told of it"}
+        assert set(bench.delivered) <= ours
+        assert of_sub["params"]["threadId"] not in bench.delivered
+        await holder.close()
+        await session.close()
+    assert heard.tokens[:2] == ["one ", "two"]
+    assert "of the sub-agent" not in heard.tokens
+    turns = [kind for kind in heard.kinds if kind in ("TurnStarted", "TurnCompleted", "TurnFailed", "TurnCanceled")]
+    assert turns == ["TurnStarted", "TurnCompleted"]
