@@ -1,7 +1,8 @@
 """What a provider must be able to do, on one screen.
 
-`adapter` is the ordinary half (start, exec, cancel, close), `side` what offering Sides adds. `events`, `ids`,
-`capabilities` and `content` are pure data. This package knows neither the runtime nor any provider, and owns no
+`adapter` is the ordinary half (start, resume, exec, cancel, close), `side` what offering Sides adds, `interactive` what
+asking the user adds. `events`, `ids`, `capabilities` and `content` are pure data; `ports` and `metadata` are what the
+host brings, `diagnosis` is for a person. This package knows neither the runtime nor any provider, and owns no
 ordering: numbering, gating and fan-out are the runtime's, wire formats the provider's.
 """
 

@@ -131,6 +131,7 @@ class Adapter(Protocol):
         Raises:
           TurnNotActiveError: another turn, or none, is active.
           ProviderLostError: the connection is gone.
+          TuttiSideError: the provider did not answer, or not in its own protocol.
 
         Cancellation: may have been sent.
         """

@@ -206,7 +206,8 @@ class AgentHost:
 
         Raises:
           TurnNotActiveError: another turn, or none, is active.
-          SideNotFoundError, SideConflictError, SideExpiredError: as for `send_side`.
+          SideNotFoundError, SideInProgressError, SideConflictError, SideExpiredError: as for `send_side`.
+          TuttiSideError: the provider's own, for example that it did not answer in time.
 
         Cancellation: may have been sent.
         """

@@ -1,7 +1,7 @@
 """The interactions of one scope: which are open, and how each ended. Pure.
 
-An interaction is answered once. `require` finds an open one or says what became of it; `answered` notes that its answer
-went out; the adapter's own `InteractionResolved` closes it, or does so without any answer of ours.
+An interaction is answered once. `find` returns an open one, `outcome` says what became of another; `answered` notes
+that its answer went out; the adapter's own `InteractionResolved` ends one that had no answer of ours.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,8 @@ from tutti_side.contract import Event, InteractionId, InteractionRequested, Inte
 __all__ = ["ENDED_MAX", "OPEN_MAX", "InteractionTable"]
 
 OPEN_MAX = 256
-"""Interactions open at once in one scope; a provider with more is mad, and the adapter declines the rest by itself."""
+"""Interactions open at once in one scope. A provider with more is mad: the rest are shown, but can't be answered here,
+and are the adapter's to decline."""
 
 ENDED_MAX = 1_024
 """Ended interactions that are still known as such."""

@@ -386,7 +386,7 @@ class RuntimeController:
         instructions: str = SIDE_INSTRUCTIONS,
         subscribe: bool = False,
     ) -> SideHandle:
-        """Open a Side of a live canonical session, join the same open, or return the Side that is open already.
+        """Open a Side of a live or kept session, join the same open, or return the Side if it is open already.
 
         Args:
           ref: the Side's identity; fresh for a new Side.
@@ -396,11 +396,12 @@ class RuntimeController:
           subscribe: attach a subscription at the commit, so that `SideHandle.events` starts at sequence 1.
 
         Raises:
-          InvalidIdError: before anything else.
+          InvalidIdError, InvalidContentError: the ids, the instructions; before anything else.
           SideConflictError: this side id belongs to another source or request, to a canonical session, or the source
             is itself a Side.
           SideInProgressError: a failed open of this id is still draining.
           SideExpiredError: this id was closed or lost.
+          HostStoppedError: the host is stopping.
           SideUnsupportedError: the provider cannot attest a Side; `reason` names what is missing.
           OpenFailedError: it failed, and everything was rolled back.
 

@@ -107,7 +107,7 @@ class OpenFailedError(SideError):
     """The Side could not be opened; everything was rolled back, and the same id may be tried again.
 
     Attributes:
-      phase: where it failed: source, capabilities, provider or result.
+      phase: where it failed: source, provider or result.
     """
 
     def __init__(self, side_id: SideId, phase: str, problem: str) -> None:
@@ -120,7 +120,7 @@ class SessionExpiredError(TuttiSideError):
 
     Attributes:
       session_id: which session.
-      reason: closed, lost, overflow or host_stopped.
+      reason: closed, lost, overflow, source_deleted or host_stopped.
     """
 
     def __init__(self, session_id: SessionId, reason: EndReason) -> None:

@@ -117,6 +117,7 @@ class TurnHandle:
 
         Raises:
           SideExpiredError, SessionExpiredError: the Side or session is over.
+          TuttiSideError: the provider's own, for example that it did not answer in time.
 
         Cancellation: may have been sent.
         """
@@ -172,7 +173,8 @@ class _ScopeHandle:
           client_submit_id: correlates, nothing more.
 
         Raises:
-          InvalidContentError: before anything is sent.
+          InvalidContentError, InvalidIdError: the content, the `client_submit_id`; before anything is sent.
+          SideConflictError: a canonical submit has the `client_submit_id` that a Side's was given.
           SideBusyError, SessionBusyError: a turn is active.
           SideInProgressError, SideExpiredError, SessionExpiredError: not open.
           TuttiSideError: the provider's refusal.
