@@ -24,6 +24,7 @@ __all__ = [
     "EXPIRED_ENTRIES_MAX",
     "IN_FLIGHT_MAX",
     "OPEN_REQUESTS_MAX",
+    "OPEN_REQUEST_IDS_CHARACTERS_MAX",
     "SLOT_GRACE_S",
     "UNANSWERED_MAX",
     "Correlation",
@@ -50,6 +51,10 @@ as may be in flight, so one slow method alone never does it."""
 
 OPEN_REQUESTS_MAX = 4096
 """Requests of the peer that may be unanswered at once; each costs us an entry until somebody answers it."""
+
+
+OPEN_REQUEST_IDS_CHARACTERS_MAX = 1 << 20
+"""The same bound in length: an id may be a string, and nothing but us keeps a peer from a long one."""
 
 
 class Phase(enum.Enum):
@@ -251,6 +256,7 @@ class OpenRequests:
     def __init__(self, open_max: int = OPEN_REQUESTS_MAX) -> None:
         self._open_max = open_max
         self._ids: set[RequestId] = set()
+        self._characters = 0
         self.refused = 0
         self.repeated = 0
 
@@ -265,19 +271,28 @@ class OpenRequests:
         if request_id in self._ids:
             self.repeated += 1
             return None
-        if len(self._ids) >= self._open_max:
+        characters = self._characters + _length(request_id)
+        if len(self._ids) >= self._open_max or characters > OPEN_REQUEST_IDS_CHARACTERS_MAX:
             self.refused += 1
             return False
         self._ids.add(request_id)
+        self._characters = characters
         return True
 
     def close(self, request_id: RequestId) -> None:
         """Note that the request is answered: from now on it is unknown."""
-        self._ids.discard(request_id)
+        if request_id in self._ids:
+            self._ids.remove(request_id)
+            self._characters -= _length(request_id)
 
     def clear(self) -> None:
         """Forget all: there is nobody left to answer."""
         self._ids.clear()
+        self._characters = 0
+
+
+def _length(request_id: RequestId) -> int:
+    return len(request_id) if isinstance(request_id, str) else 0
 
 
 def _step(entry: Entry, event: str) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tutti_side.jsonrpc._correlation import (
     EXPIRED_ENTRIES_MAX,
+    OPEN_REQUEST_IDS_CHARACTERS_MAX,
     SLOT_GRACE_S,
     UNANSWERED_MAX,
     Correlation,
@@ -324,3 +325,18 @@ def test_requests_of_the_peer_beyond_the_bound_are_refused_and_counted() -> None
     assert 3 not in requests
     requests.close(1)
     assert requests.open(3) is True
+
+
+def test_long_ids_of_the_peers_requests_are_bounded_in_length_together() -> None:
+    """R12: in items *and* size; 4,096 ids of a megabyte each took gigabytes."""
+    requests = OpenRequests()
+    half = OPEN_REQUEST_IDS_CHARACTERS_MAX // 2
+
+    assert [requests.open("a" * half), requests.open("b" * half), requests.open("c")] == [True, True, False]
+    assert requests.refused == 1
+    assert requests.open(1) is True
+    requests.close("a" * half)
+    requests.close("a" * half)
+    assert [requests.open("c" * half), requests.open("d")] == [True, False]
+    requests.clear()
+    assert requests.open("e" * OPEN_REQUEST_IDS_CHARACTERS_MAX) is True
