@@ -16,6 +16,7 @@ import msgspec
 __all__ = ["Salvaged", "salvage"]
 
 _space: Final = re.compile(r"[ \t\n\r]*").match
+_has_surrogate: Final = re.compile("[\ud800-\udfff]").search
 _RAW_DECODER: Final = msgspec.json.Decoder(msgspec.Raw)
 
 
@@ -24,7 +25,8 @@ class Salvaged(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
       epoch: the batch's, None when it stands behind the break or is no integer.
-      mutation_id: of the mutation that breaks; of the first one when the break is elsewhere; "" when unreadable.
+      mutation_id: of the mutation that breaks; of the first one when the break is elsewhere; "" when unreadable, also
+        when it is no text: an answer has to be encoded.
       transaction_id: likewise.
     """
 
@@ -39,7 +41,7 @@ class _BreakError(Exception):
 
 def salvage(data: bytes) -> Salvaged:
     """Read as far as it goes. Never fails."""
-    text = data.decode(errors="replace")
+    text = data.decode(errors="surrogateescape")
     epoch: int | None = None
     broken: dict[str, Any] | None = None
     first: dict[str, Any] = {}
@@ -64,14 +66,17 @@ def salvage(data: bytes) -> Salvaged:
 
 def _text(fields: dict[str, Any], name: str) -> str:
     value = fields.get(name)
-    return value if isinstance(value, str) else ""
+    return value if isinstance(value, str) and not _has_surrogate(value) else ""
 
 
 def _check_surrogates(text: str, at: int) -> None:
-    """The standard library lets a lone surrogate through, which is no character and never was in any UTF-8."""
+    """The standard library lets a lone surrogate through, which is no character and never was in any UTF-8.
+
+    Bytes that are no UTF-8 stand here as lone surrogates, too.
+    """
     try:
         _RAW_DECODER.decode(text[at : _value(text, at)[1]])
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         raise _BreakError from None
 
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import Raw
 
@@ -378,6 +379,20 @@ def test_malformed_json_inside_an_object_names_its_mutation(broken: str) -> None
     data = BATCH.replace(b'{"text":"hello"}', broken.encode())
     rejection = rejection_of(data)
     assert (rejection.rule, rejection.mutation_id, rejection.transaction_id) == (Rule.MALFORMED_JSON, "m2", "t2")
+
+
+@pytest.mark.parametrize("name", ["mutationId", "transactionId"])
+@pytest.mark.parametrize("wrong", [b"\\ud800", b"a\\udfff", b"\xff", b"m\xc3"])
+@pytest.mark.parametrize("rest", [b"", b"]"])
+def test_an_id_that_is_no_text_is_not_named(name: str, wrong: bytes, rest: bytes) -> None:
+    """Wire page, Rules over all (ids that can be read); every refusal must fit into an answer, which is UTF-8."""
+    data = encode_batch([message_upsert("m2", transaction_id="t2")])
+    names = {"mutationId": "m2", "transactionId": "t2"}
+    data = data.replace(b'"%s":"%s"' % (name.encode(), names[name].encode()), b'"%s":"%s"' % (name.encode(), wrong))
+    body = rejection_of(data + rest).body()
+    names[name] = ""
+    assert (body.mutation_id, body.transaction_id) == (names["mutationId"], names["transactionId"])
+    assert msgspec.json.encode(body)
 
 
 def test_text_behind_the_batch_or_a_mark_before_it_is_malformed() -> None:
