@@ -162,7 +162,7 @@ def read_changes(connection: Connection, after_cursor: int, limit: int) -> Chang
     """Read what changed after a cursor, tombstones included.
 
     Everything up to the counter is committed, because commit order is cursor order; what commits while this reads is
-    beyond the counter read first, and is left for the next call.
+    beyond the counter read first, and is left for the next call. A page ends where a commit ends.
 
     Raises:
       ValueError: ``limit`` is not between 1 and `PAGE_MAX`.
@@ -175,8 +175,11 @@ def read_changes(connection: Connection, after_cursor: int, limit: int) -> Chang
         column = "at_cursor" if cursor is ENTITY.c.at_cursor else "observed_cursor"
         found.extend((getattr(row, column), row) for row in connection.execute(query))
     found.sort(key=lambda change: change[0])
-    more = len(found) > limit
-    page = found[:limit]
+    cut = limit
+    while cut < len(found) and found[cut][0] == found[cut - 1][0]:
+        cut += 1  # a message and the session that it raises: a page that ends between the two would lose the second
+    more = len(found) > cut
+    page = found[:cut]
     items = {row.entity_key: _entity(row) for _, row in page}
     return Changes(list(items.values()), page[-1][0] if more else max(newest, after_cursor), more)
 

@@ -134,6 +134,8 @@ class SqlSink:
         """Read what changed after a cursor in all workspaces, tombstones included.
 
         Nothing is skipped, also while others write: everything up to the cursor that is returned has been seen.
+        A page holds one entity more than ``limit`` when its last message raised its session as well: both have the
+        same cursor.
         A deleted session comes as its tombstone and hides its children: a reader drops them with it.
         """
         return self._read(lambda connection: read_changes(connection, after_cursor, limit))

@@ -159,7 +159,7 @@ def test_changes_give_each_entity_in_its_newest_state(sink: SqlSink, limit: int)
     while more:
         changes = sink.changes(cursor, limit=limit)
         seen += zip(ids(changes.items), (one.cursor for one in changes.items), strict=True)
-        assert len(changes.items) <= limit
+        assert len(changes.items) <= limit + 1
         cursor, more = changes.cursor, changes.more
 
     assert cursor == 7
@@ -180,6 +180,30 @@ def test_changes_after_a_cursor_include_a_session_that_only_a_message_changed(si
     (session,) = (one for one in changed if one.key == SessionKey("session-1"))
     assert getattr(session.snapshot, "message_version", 0) == 9
     assert session.cursor == 2
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_a_page_of_changes_does_not_end_between_a_message_and_the_session_that_it_raised(
+    sink: SqlSink, limit: int
+) -> None:
+    """RW-sink-counter: both have one cursor; who goes on behind the message would never see the session."""
+    fill(sink, session_upsert("s", session_id="a"), session_upsert("t", session_id="b"))
+    fill(
+        sink,
+        message_upsert("m", session_id="a", version=9),
+        turn_upsert("u", session_id="a"),
+        message_upsert("n", session_id="b", version=8),
+    )
+
+    seen: dict[str, int] = {}
+    cursor, more = 2, True
+    while more:
+        changes = sink.changes(cursor, limit=limit)
+        for one in changes.items:
+            seen[key_parts(one.key)[0] + key_parts(one.key)[-1]] = one.cursor
+        cursor, more = changes.cursor, changes.more
+
+    assert seen == {"amessage-1": 3, "aa": 3, "aturn-1": 4, "bmessage-1": 5, "bb": 5}
 
 
 def test_a_cursor_from_the_future_is_given_back(sink: SqlSink) -> None:
