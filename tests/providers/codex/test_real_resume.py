@@ -9,7 +9,7 @@ import pytest
 from tutti_providers.codex.errors import RequestRefusedError
 from tutti_providers.codex.testing import Answer, ModelRequest, ModelScript, Pause, Say
 from tutti_side import SessionHandle
-from tutti_side.runtime.errors import SessionExpiredError
+from tutti_side.runtime.errors import SessionConflictError, SessionExpiredError
 
 pytestmark = [pytest.mark.codex, pytest.mark.process]
 
@@ -64,7 +64,7 @@ async def test_a_session_is_loaded_again_with_its_history_and_can_be_branched_at
         session = await host.start_session(cwd=bench.workspace, session_id="main")
         thread_id = session.provider_session_id
         await session.ask(EARLIER)
-        with pytest.raises(SessionExpiredError):
+        with pytest.raises(SessionConflictError):
             await host.resume_session("main")  # it is live
         await end(bench, session, how)
         with pytest.raises(SessionExpiredError):
