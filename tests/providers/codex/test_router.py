@@ -38,6 +38,7 @@ class Recorder:
         self.crashes: list[Exception] = []
         self.lost: list[int | None] = []
         self.failure: Exception | None = None
+        self.is_busy = False
 
     def deliver(self, messages: list[Message[Head]]) -> None:
         self.batches.append([msgspec.json.decode(message.line) for message in messages])
@@ -247,3 +248,16 @@ def test_the_end_of_the_connection_reaches_every_route_once(lab: Lab) -> None:
     assert ended == [True]
     statistics = lab.router.statistics()
     assert (statistics.routes, statistics.pooled) == (0, 0)
+
+
+def test_the_router_is_busy_while_a_route_is() -> None:
+    """R9: only a connection with an active turn is watched for signs of life."""
+    router = Router(lambda message: None)
+    idle, busy = Recorder(), Recorder()
+    router.register("idle", idle)
+    router.register("busy", busy)
+    assert not router.is_busy
+    busy.is_busy = True
+    assert router.is_busy
+    router.retire("busy")
+    assert not router.is_busy
