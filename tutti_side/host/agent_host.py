@@ -327,6 +327,10 @@ async def open_host(
     identity = HostIdentity.local() if identity is None else identity
     for field in identity.__struct_fields__:
         check_id(f"identity.{field}", getattr(identity, field))
+    for provider in providers:
+        if not isinstance(getattr(provider, "name", None), str):
+            what = getattr(provider, "__name__", type(provider).__name__)
+            raise ProviderChoiceError(f"{what} is no provider; give what a factory returns, such as codex()", ())
     names = tuple(provider.name for provider in providers)
     if not names or len(set(names)) != len(names):
         raise ProviderChoiceError("open_host takes at least one provider, each name once", names)
