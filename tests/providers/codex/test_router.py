@@ -256,8 +256,9 @@ def test_the_router_is_busy_while_a_route_is() -> None:
     idle, busy = Recorder(), Recorder()
     router.register("idle", idle)
     router.register("busy", busy)
-    assert not router.is_busy
+    seen = [router.is_busy]
     busy.is_busy = True
-    assert router.is_busy
+    seen.append(router.is_busy)
     router.retire("busy")
-    assert not router.is_busy
+    seen.append(router.is_busy)
+    assert seen == [False, True, False]
