@@ -216,7 +216,7 @@ async def handshake(
 
     Raises:
       StartFailedError: the process ended or its pipe broke before it answered.
-      HandshakeError: it refused, answered something else, or nothing within `HANDSHAKE_DEADLINE_S`.
+      HandshakeError: it refused, answered something else, or nothing within `HANDSHAKE_DEADLINE_S`; or reads nothing.
 
     Cancellation: the connection is good for nothing but closing.
     """
@@ -230,6 +230,8 @@ async def handshake(
         )
         peer.notify(INITIALIZED)
     except ConnectionClosedError as error:
+        if error.reason not in ("eof", "broken_pipe"):
+            raise HandshakeError(str(error)) from error  # it has not ended: we gave it up
         end = error.exit or PeerExit()
         raise StartFailedError(end.status, end.stderr_tail) from error
     except (RequestTimeoutError, RemoteError, InvalidResultError) as error:

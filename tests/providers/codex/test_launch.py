@@ -15,7 +15,7 @@ from tutti_providers.codex import _launch
 from tutti_providers.codex._launch import app_server_command, find_binary, handshake, launch_environment
 from tutti_providers.codex.errors import BinaryNotFoundError, BinaryUnusableError, HandshakeError, StartFailedError
 from tutti_providers.codex.schema.notifications import Head
-from tutti_side.jsonrpc import MemoryTransport, Peer, PeerExit, memory_pair, open_peer
+from tutti_side.jsonrpc import ConnectionClosedError, MemoryTransport, Peer, PeerExit, memory_pair, open_peer
 
 
 def make_program(path: Path, mode: int = 0o755) -> Path:
@@ -326,3 +326,11 @@ async def test_an_end_before_the_answer_is_a_failed_start_with_status_and_last_l
     assert caught.value.startup_output == tail
     assert (f"exit status {status}" in str(caught.value)) == (status is not None)
     assert "nowhere" not in str(caught.value) + repr(caught.value)
+
+
+async def test_a_server_that_we_gave_up_has_not_ended() -> None:
+    """Our choice: one that floods us and reads nothing was said to have ended."""
+    async with served(b"") as (peer, _):
+        peer.fail(ConnectionClosedError("peer_not_reading"))
+        with pytest.raises(HandshakeError, match="does not read what is sent to it"):
+            await handshake(peer)
