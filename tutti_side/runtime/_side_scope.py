@@ -86,6 +86,11 @@ class SideScope:
         waits = self.lifecycle.state in ("reserved", "opening")
         return waits and self._opening.cancel_called and not self._stop.is_set()
 
+    @property
+    def is_ending(self) -> bool:
+        """True once its close was asked for or its provider lost it, also when its task has not run since."""
+        return self._stop.is_set()
+
     # What others may do to it; all synchronous and idempotent.
 
     def want_events(self, subscription: Subscription) -> None:

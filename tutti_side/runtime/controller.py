@@ -455,7 +455,7 @@ class RuntimeController:
         if side is not None:
             if side.lifecycle.state == "draining" or side.is_given_up:
                 raise SideInProgressError(ref.side, "draining")
-            if side.lifecycle.state == "closing":
+            if side.lifecycle.state == "closing" or (side.lifecycle.state == "open" and side.is_ending):
                 raise side.expired()
             return side
         if ref in self._ended:
