@@ -56,14 +56,20 @@ def refuse(asker: Asker, request_id: RequestId, method: str) -> None:
 
 
 class ThreadInteractions:
-    """What waits for its user in one thread."""
+    """What waits for its user in one thread.
 
-    def __init__(self, asker: Asker, *, in_side: bool) -> None:
+    Args:
+      asker: answers the server's requests.
+      unread: counts those that were malformed or refused.
+      in_side: whether the thread is a Side.
+    """
+
+    def __init__(self, asker: Asker, unread: Counter[str], *, in_side: bool) -> None:
         self._asker = asker
+        self._unread = unread
         self._in_side = in_side
         self._pending: dict[InteractionId, Pending] = {}
         self._changes: dict[str, tuple[str, ...]] = {}
-        self.counted: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -91,11 +97,11 @@ class ThreadInteractions:
         try:
             pending = pending_of(method, message.line, request_id, in_side=self._in_side, changes=self._changes)
         except (msgspec.DecodeError, RecursionError):
-            self.counted["malformed"] += 1
+            self._unread["malformed"] += 1
             pending = None
         full = len(self._pending) >= PENDING_MAX
         if pending is None or full or not heard or pending.requested.turn_id in ended_turns:
-            self.counted["refused"] += 1
+            self._unread["refused"] += 1
             refuse(self._asker, request_id, method)
             return Audit("request_declined", method)
         self._pending[pending.interaction_id] = pending
@@ -141,7 +147,7 @@ class ThreadInteractions:
         gone = list(self._pending.values())
         for pending in gone:
             if not pending.answered:
-                self.counted["refused"] += 1
+                self._unread["refused"] += 1
                 refuse(self._asker, pending.request_id, pending.method)
         return [self._settle(pending) for pending in gone]
 

@@ -5,7 +5,8 @@ failed are its own business: whoever started them may be gone, the connection is
 """
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
@@ -51,10 +52,12 @@ CLEANUP_DEADLINE_S = 5.0
 """How long one step of a cleanup may take: the slowest seen took some milliseconds, an unanswered one never ends."""
 
 SILENCE_S = 30.0
-"""After so long without a byte, in an active turn, the server is asked for a sign of life."""
+"""While a turn is active, it is looked at once in so long whether the server said anything; if not, it is asked for a
+sign of life. So it is asked after one to two of these without a message."""
 
 LIFE_SIGN_DEADLINE_S = 30.0
-"""How long it may take to give one. Then the connection is lost: a turn's waiter waits `SILENCE_S` and this at most."""
+"""How long it may take to give one. Then the connection is lost: a turn's waiter waits twice `SILENCE_S`, and this, at
+most."""
 
 RELEASE_TRIES_MAX = 5
 """An unsubscribe is tried so often; after that the child ends with its process."""
@@ -72,6 +75,8 @@ class ConnectionStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """What runs in the background, for nobody who waits: unsubscribes, interrupts, waits for late answers."""
     unreleased: int
     """What of that failed for good; a thread that could not be unsubscribed ends with the process."""
+    unread: Mapping[str, int]
+    """What its threads made nothing of, by cause: malformed, not modelled, repeated end, refused."""
     peer: PeerStatistics
     router: RouterStatistics
 
@@ -92,6 +97,7 @@ class Connection:
         self.attestation = shaken.attestation
         self.codex_home = shaken.codex_home
         self.ended = trio.Event()
+        self.unread: Counter[str] = Counter()
         self._busy = trio.Event()
         self._nursery = nursery
         self._leases: set[ScopeRef] = set()
@@ -154,6 +160,7 @@ class Connection:
             leases=len(self._leases),
             releasing=self._releasing,
             unreleased=self._unreleased,
+            unread=dict(self.unread),
             peer=self.peer.statistics(),
             router=self.router.statistics(),
         )

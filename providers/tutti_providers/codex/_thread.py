@@ -67,6 +67,7 @@ class CodexThread:
       source: the thread that a Side was forked from; None for a canonical session.
       instructions: a Side's composed instructions.
       on_busy: called when a turn begins, or is about to.
+      unread: counts what nothing was made of, by cause; its connection's, or one of its own.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class CodexThread:
         source: "CodexThread | None" = None,
         instructions: str = "",
         on_busy: Callable[[], None] = lambda: None,
+        unread: Counter[str] | None = None,
     ) -> None:
         self.batch: list[Message[Head]] = []
         self.thread_id = ""
@@ -93,11 +95,11 @@ class CodexThread:
         self.interrupting: TurnId | None = None
         self.lost = False
         self.exit_status: int | None = None
-        self.dropped: Counter[str] = Counter()
+        self.unread: Counter[str] = Counter() if unread is None else unread
         self._settings: SourceSettings | None = None
         self._sink: EventSink | None = sink
         self._closing = False
-        self.interactions = ThreadInteractions(asker, in_side=source is not None)
+        self.interactions = ThreadInteractions(asker, self.unread, in_side=source is not None)
         self._ended_turns: dict[str, None] = {}
         self._on_busy = on_busy
 
@@ -142,7 +144,7 @@ class CodexThread:
             if message.method == HOT_METHOD:
                 head = message.params
                 if head is None or head.turn_id is None or head.item_id is None or head.delta is None:
-                    self.dropped["malformed"] += 1
+                    self.unread["malformed"] += 1
                     continue
                 append(MessageDelta(head.turn_id, head.item_id, head.delta))  # type: ignore[arg-type]
                 size_bytes += len(message.line)
@@ -232,10 +234,10 @@ class CodexThread:
         try:
             notification = decode_notification(method, message.line)
         except (msgspec.DecodeError, RecursionError):
-            self.dropped["malformed"] += 1
+            self.unread["malformed"] += 1
             return ()
         if notification is None:
-            self.dropped["not modelled"] += 1
+            self.unread["not modelled"] += 1
             return ()
         if isinstance(notification, TurnCompleted):
             return self._end_events(notification.turn)
@@ -271,7 +273,7 @@ class CodexThread:
         """Say a turn's end, once, and before it the end of what it asked."""
         turn_id = TurnId(turn.id)
         if not self._end_turn(turn_id):
-            self.dropped["repeated end"] += 1
+            self.unread["repeated end"] += 1
             return ()
         settled = self.interactions.turn_ended(turn_id)
         if turn.status == "completed":
@@ -284,10 +286,10 @@ class CodexThread:
         try:
             item = decode_item(completed.item)
         except (msgspec.DecodeError, RecursionError):
-            self.dropped["malformed"] += 1
+            self.unread["malformed"] += 1
             return None
         if not isinstance(item, AgentMessageItem):
-            self.dropped["not modelled"] += 1
+            self.unread["not modelled"] += 1
             return None
         return MessageUpdated(TurnId(completed.turn_id), item.id, item.text)
 

@@ -189,8 +189,12 @@ class CodexAdapter:
             _log.error("a connection to Codex failed by an error of ours: %s (please report this bug)", names)
 
     def _count_dropped(self, ended: ConnectionStatistics) -> None:
-        """Count what a connection dropped until its end: no messages, and messages that reached nobody."""
-        for cause, count in (*ended.peer.dropped.items(), *ended.router.dropped.items()):
+        """Count what a connection dropped until its end: no messages, and messages that reached nobody.
+
+        A method that we don't model is no loss, and a request that was refused is no drop.
+        """
+        unread = {cause: count for cause, count in ended.unread.items() if cause == "malformed"}
+        for cause, count in (*ended.peer.dropped.items(), *ended.router.dropped.items(), *unread.items()):
             self._metrics.count("dropped_frames", count, cause=cause)
 
     def _find(self, ref: ScopeRef) -> _Live:
@@ -213,7 +217,7 @@ class CodexAdapter:
         sink: EventSink,
     ) -> SessionBinding:
         connection = await self._lease(ref)
-        thread = CodexThread(sink, connection.peer, on_busy=connection.note_busy)
+        thread = CodexThread(sink, connection.peer, on_busy=connection.note_busy, unread=connection.unread)
         creation = ThreadCreation(connection, thread, check)
         try:
             opened = await creation.run(params)
@@ -322,6 +326,7 @@ class CodexAdapter:
             source=source.thread,
             instructions=request.instructions,
             on_busy=connection.note_busy,
+            unread=connection.unread,
         )
         connection.lease(request.side)
         opening = self._openings[request.side] = SideOpening(connection, source.thread, thread, self._metrics)

@@ -1,6 +1,7 @@
 """The interactions of one thread: each is settled exactly once, whoever comes first."""
 
 import itertools
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -51,7 +52,8 @@ class Thread:
 
     def __init__(self, *, in_side: bool = True) -> None:
         self.asker = Asker()
-        self.interactions = ThreadInteractions(self.asker, in_side=in_side)
+        self.unread: Counter[str] = Counter()
+        self.interactions = ThreadInteractions(self.asker, self.unread, in_side=in_side)
         self.events: list[Any] = []
 
     def ask(self, request_id: RequestId, turn_id: str = "t", method: str = METHOD, **state: Any) -> Any:
@@ -83,6 +85,15 @@ def test_a_bad_answer_leaves_it_open() -> None:
         thread.interactions.respond(event.interaction_id, InteractionAnswer(option_id="no such"))
     assert thread.asker.sent == []
     assert thread.interactions.respond(event.interaction_id, ACCEPT)
+
+
+def test_what_is_refused_or_has_another_form_is_counted() -> None:
+    """Our choice: a server that changes its forms must be seen to."""
+    thread = Thread()
+    thread.ask(0)
+    thread.ask(1, heard=False)
+    thread.ask(2, method="item/tool/requestUserInput")
+    assert thread.unread == {"malformed": 1, "refused": 2}
 
 
 STEPS = ("answer", "resolved", "turn ends", "refuse all", "answer again")

@@ -147,7 +147,7 @@ def test_a_delta_that_lacks_a_part_is_dropped_and_the_next_is_not(lab: Lab, miss
     """R9: nonsense on the hot path costs itself only."""
     lab.say(delta("a", **{missing: None}), delta("b"))
     assert lab.sink.turns == [MessageDelta(TURN, "msg", "b")]
-    assert lab.thread.dropped == {"malformed": 1}
+    assert lab.thread.unread == {"malformed": 1}
 
 
 @pytest.mark.parametrize(
@@ -164,14 +164,14 @@ def test_a_cold_message_without_its_form_is_dropped_and_counted(lab: Lab, messag
     """R9."""
     lab.say(message, delta("b"))
     assert lab.sink.turns == [MessageDelta(TURN, "msg", "b")]
-    assert lab.thread.dropped == {"malformed": 1}
+    assert lab.thread.unread == {"malformed": 1}
 
 
 def test_what_we_do_not_model_is_counted_and_no_event(lab: Lab) -> None:
     """Our choice: a newer server says more."""
     lab.say({"method": "thread/newThing", "params": {"threadId": ME}}, item("newItem", deep={"a": [1]}))
     assert lab.sink.turns == []
-    assert lab.thread.dropped == {"not modelled": 2}
+    assert lab.thread.unread == {"not modelled": 2}
 
 
 # turns, in every order
@@ -201,7 +201,7 @@ def test_an_end_that_comes_twice_is_told_once(lab: Lab) -> None:
     """Contract: exactly one end for each turn; F9."""
     lab.say(started(), completed(), completed(status="interrupted"), started())
     assert lab.sink.turns == [TurnStarted(TURN), TurnCompleted(TURN)]
-    assert lab.thread.dropped["repeated end"] == 1
+    assert lab.thread.unread["repeated end"] == 1
     assert not lab.thread.is_busy
 
 
