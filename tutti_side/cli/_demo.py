@@ -1,7 +1,8 @@
-"""`tutti-side demo`: a Side on the real Codex, in the middle of a running turn, with a scripted model and no account.
+"""`tutti-side demo`: a Side in the middle of a running turn, on the real Codex with a scripted model and no account.
 
-Everything happens in a temporary directory and on loopback. Both streams are shown as they come, and the last line says
-what was asserted. Nothing is taken on trust: tokens are compared with the script, files are read, processes counted.
+Another provider's test bed will do as well. Everything happens in a temporary directory and on loopback. Both streams
+are shown as they come, and the last line says what was asserted. Nothing is taken on trust: tokens are compared with the
+script, files are read, processes counted.
 """
 
 import argparse
@@ -9,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import trio
@@ -20,6 +21,7 @@ from tutti_side.contract import Event, EventBatch, MessageDelta, new_id
 from tutti_side.errors import TuttiSideError
 from tutti_side.host import open_host
 from tutti_side.runtime import SessionHandle, SideHandle, Subscription
+from tutti_side.testing.demo_plan import DemoPlan
 from tutti_side.testing.processes import marked_processes
 
 __all__ = ["register", "run"]
@@ -32,16 +34,6 @@ MARKER = "TUTTI_SIDE_DEMO"
 
 MISSING_EXIT = 3
 """There is no binary to show anything on."""
-
-
-class Plan(Protocol):
-    """What the test bed's model says."""
-
-    parent_prompt: str
-    side_question: str
-    parent_tokens: tuple[str, ...]
-    side_tokens: tuple[str, ...]
-    parent_gate: str
 
 
 class DemoStuckError(TuttiSideError):
@@ -134,7 +126,7 @@ async def _run(as_json: bool, name: str, codex_bin: Path | None) -> int:
 
 
 async def _show(
-    shown: Shown, plan: Plan, place: Any, make_provider: Callable[..., Any], binary: Path | None
+    shown: Shown, plan: DemoPlan, place: Any, make_provider: Callable[..., Any], binary: Path | None
 ) -> list[Check]:
     """Play the demo and return what was asserted.
 
@@ -179,7 +171,7 @@ async def _show(
     ]
 
 
-async def _ask_a_side(shown: Shown, plan: Plan, session: SessionHandle) -> bool:
+async def _ask_a_side(shown: Shown, plan: DemoPlan, session: SessionHandle) -> bool:
     """Open, ask, close; True when the turn ran all the while."""
     was_running = session.active_turn is not None
     async with trio.open_nursery() as nursery, session.side(subscribe=True) as side:
@@ -190,7 +182,7 @@ async def _ask_a_side(shown: Shown, plan: Plan, session: SessionHandle) -> bool:
     return was_running and session.active_turn is not None
 
 
-async def _answer(shown: Shown, plan: Plan, side: SideHandle) -> None:
+async def _answer(shown: Shown, plan: DemoPlan, side: SideHandle) -> None:
     answer = await side.ask(plan.side_question)
     shown.note(f"the Side has answered, in {len(answer.text.split())} words")
 

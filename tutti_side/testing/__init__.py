@@ -1,5 +1,6 @@
 """Helpers for the tests of programs and providers that build on this package.
 
+- `demo_plan`   what ``tutti-side demo`` asks of a provider's test bed, and must then see
 - `processes`   which processes of a child, or of a whole test, are still alive
 - `simulation`  one simulated run: jobs and faults from a seed, then convergence
 - `simulate`    its command: `python -m tutti_side.testing.simulate`

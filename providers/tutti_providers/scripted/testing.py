@@ -12,23 +12,9 @@ import msgspec
 
 from tutti_providers.scripted.provider import ScriptedProvider, scripted
 from tutti_providers.scripted.script import Say, Script, Turn, Wait
+from tutti_side.testing.demo_plan import DemoPlan, plan_demo
 
-__all__ = ["DemoPlan", "ScriptedTestbed", "Testbed", "demo_script", "make_testbed"]
-
-
-class DemoPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the demo asks, and what it must then see."""
-
-    parent_prompt: str = "Refactor the parser"
-    side_question: str = "What does the tokenizer do?"
-    parent_tokens: tuple[str, ...]
-    """All the parent says, in order."""
-    side_tokens: tuple[str, ...]
-    """All the Side says, in order."""
-    parent_held_at: int
-    """So many parent tokens are said freely; the rest waits for the gate."""
-    parent_gate: str = "parent-rest"
-    """Opened by the demo once its Side is closed: so the Side lies inside the parent's turn on any machine."""
+__all__ = ["ScriptedTestbed", "Testbed", "demo_script", "make_testbed"]
 
 
 class Testbed(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,13 +70,7 @@ def make_testbed(*, parent_tokens: int = 60, side_tokens: int = 12) -> ScriptedT
       parent_tokens: how long the demo's parent turn is.
       side_tokens: how long the Side's answer is.
     """
-    return ScriptedTestbed(
-        DemoPlan(
-            parent_tokens=tuple(f"parent-{number} " for number in range(parent_tokens)),
-            side_tokens=tuple(f"side-{number} " for number in range(side_tokens)),
-            parent_held_at=parent_tokens * 2 // 3,
-        )
-    )
+    return ScriptedTestbed(plan_demo(parent_tokens, side_tokens))
 
 
 def demo_script(demo: DemoPlan, *, delay_s: float = 0.04) -> Script:

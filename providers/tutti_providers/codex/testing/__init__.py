@@ -46,7 +46,7 @@ from .model_script import (
 )
 from .scripted_model import ModelRequest, ScriptedModel, open_scripted_model
 from .simulated import SimulatedCodex
-from .testbed import CodexTestbed, DemoPlan, Testbed, demo_script, make_testbed
+from .testbed import CodexTestbed, Testbed, demo_script, make_testbed
 
 __all__ = [
     "Answer",
@@ -57,7 +57,6 @@ __all__ = [
     "CodexTestbed",
     "CrashAfterSends",
     "CrashOn",
-    "DemoPlan",
     "Drop",
     "Fail",
     "FakeAppServer",
