@@ -1,8 +1,8 @@
 """`tutti-side demo`: a Side in the middle of a running turn, on the real Codex with a scripted model and no account.
 
 Another provider's test bed will do as well. Everything happens in a temporary directory and on loopback. Both streams
-are shown as they come, and the last line says what was asserted. Nothing is taken on trust: tokens are compared with the
-script, files are read, processes counted.
+are shown as they come, and the last line says what was asserted. Nothing is taken on trust: tokens are compared with
+the script, files are read, processes counted.
 """
 
 import argparse
