@@ -7,6 +7,7 @@ checkpoint at once, and concurrent writers are what a sink is for. Servers run R
 orders the writers, and an older snapshot than that lock would only bring serialization errors.
 """
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -44,13 +45,19 @@ _EXTRAS = {"pymysql": "mysql", "psycopg": "postgresql"}
 """Driver that has to be installed (its module has the same name) → the extra that brings it."""
 
 MYSQL_PACKET_BYTES_MIN = 2 * BATCH_BYTES_MAX
-"""A statement carries a batch's greatest payload with every byte escaped; MariaDB's default is exactly this much."""
+"""MariaDB's default. A batch's greatest payload travels in base64, a third longer, the rest doubled by the driver."""
+
+WIDE_BYTES = BATCH_BYTES_MAX // 8
+"""Values over this size go to MySQL in base64: as hexadecimal, the greatest legal one would exceed a packet."""
 
 _RETRIED_MYSQL = frozenset({1213, 1020})
 """Deadlock, and "record has changed since last read". A lock wait time-out (1205) has waited enough and is not here."""
 
 _RETRIED_POSTGRESQL = frozenset({"40001", "40P01"})
 """Serialization failure and deadlock."""
+
+_REFUSED_USER = frozenset({1044, 1045, 1142, "42501"})
+"""MySQL: no right to the database, wrong password, no right to the table; PostgreSQL: insufficient privilege."""
 
 
 def open_engine(database_url: str) -> Engine:
@@ -67,11 +74,13 @@ def open_engine(database_url: str) -> Engine:
     backend = url.get_backend_name()
     if backend == "sqlite":
         return _sqlite(url)
-    arguments: dict[str, Any] = {"connect_timeout": CONNECT_S}
-    if backend != "postgresql":
-        arguments["charset"] = "utf8mb4"
-    return create_engine(
-        url, connect_args=arguments, isolation_level="READ COMMITTED", pool_pre_ping=True, hide_parameters=True
+    encoding = {"client_encoding": "utf8"} if backend == "postgresql" else {"charset": "utf8mb4"}
+    return _created(
+        url,
+        connect_args={"connect_timeout": CONNECT_S, **encoding},
+        isolation_level="READ COMMITTED",
+        pool_pre_ping=True,
+        hide_parameters=True,
     )
 
 
@@ -104,6 +113,17 @@ def check_server(connection: Connection) -> None:
             raise SinkSetupError(f"max_allowed_packet is {packet} and must be at least {MYSQL_PACKET_BYTES_MIN}")
 
 
+def spelled(connection: Connection, row: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]] | None:
+    """Return the placeholders and values of a row that needs its own: one with a wide value, on MySQL."""
+    if connection.dialect.name not in ("mysql", "mariadb"):
+        return None
+    wide = [isinstance(value, bytes) and len(value) > WIDE_BYTES for value in row]
+    if not any(wide):
+        return None
+    values = (b64encode(value).decode() if is_wide else value for value, is_wide in zip(row, wide, strict=True))
+    return ", ".join("FROM_BASE64(%s)" if is_wide else "%s" for is_wide in wide), tuple(values)
+
+
 def run_transaction(engine: Engine, work: Callable[[Connection], T]) -> T:
     """Run work in a transaction, again as a whole when the database undid it for another one's sake.
 
@@ -131,7 +151,11 @@ def our_errors() -> Iterator[None]:
         raise SinkUnavailableError("every connection to the database is in use") from error
     except DBAPIError as error:
         code = error_code(error)
-        what = f"{type(error).__name__}, code {code}"
+        what = type(error).__name__ if code is None else f"{type(error).__name__}, code {code}"
+        if code == "SQLITE_NOTADB":
+            raise SinkUrlError("the database URL names a file that is no SQLite database") from error
+        if code in _REFUSED_USER:
+            raise SinkSetupError(f"the database grants its user too little ({what})") from error
         operational = isinstance(error, OperationalError | InterfaceError) and code != "SQLITE_ERROR"
         if error.connection_invalidated or operational or is_retryable(error):
             raise SinkUnavailableError(f"the database can't be used now ({what}); trying again is safe") from error
@@ -159,12 +183,33 @@ def _checked(database_url: str) -> URL:
 
 def is_in_memory(url: URL) -> bool:
     """Whether a URL names a database that lives and dies with its only connection."""
-    return url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:")
+    in_memory = url.database in (None, "", ":memory:", "file::memory:") or url.query.get("mode") == "memory"
+    return url.get_backend_name() == "sqlite" and in_memory
+
+
+def _created(url: URL, **arguments: Any) -> Engine:
+    """Create an engine whose driver may find the URL's options wrong, at once or when it first connects."""
+    try:
+        engine = create_engine(url, **arguments)
+    except (ArgumentError, TypeError, ValueError):
+        raise SinkUrlError(_WRONG_OPTION) from None
+
+    def on_connect(dialect: Any, _: object, positional: Any, named: dict[str, Any]) -> Any:
+        try:
+            return dialect.connect(*positional, **named)
+        except (TypeError, ValueError, dialect.loaded_dbapi.ProgrammingError):
+            raise SinkUrlError(_WRONG_OPTION) from None
+
+    event.listen(engine, "do_connect", on_connect)
+    return engine
+
+
+_WRONG_OPTION = "the database URL has an option (behind the question mark) that the driver doesn't take"
 
 
 def _sqlite(url: URL) -> Engine:
     in_memory = is_in_memory(url)
-    engine = create_engine(
+    engine = _created(
         url,
         poolclass=QueuePool,
         pool_size=1 if in_memory else 5,

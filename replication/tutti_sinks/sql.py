@@ -2,7 +2,8 @@
 
 A batch is one transaction. Its first statement locks the counter row, so writers of one database run one after another,
 every later read sees all that was committed, and commit order is cursor order. Then three SELECTs load what deciding
-needs, `plan_batch` decides in memory, and at most six statements write. Safe to share between threads.
+needs, `plan_batch` decides in memory, and at most six statements write (on MySQL one more for each huge row). Safe to
+share between threads.
 
 Source: wire page, "What a sink decides" and "Details that keep replicas equal"; the paging of the reads is our choice.
 """
@@ -28,7 +29,7 @@ from tutti_replication.mutation import MessageUpsert
 from tutti_replication.ports import Authorizer
 
 from ._apply import Known, Stored
-from ._engine import READ_ONLY, check_server, open_engine, our_errors, run_transaction
+from ._engine import READ_ONLY, check_server, open_engine, our_errors, run_transaction, spelled
 from ._migrations import migrate
 from ._plan import Observed, Plan, Prepared, Values, digest, plan_batch, prepare, session_key, workspace_key
 from ._read import Changes, Entity, Page, Position, read_changes, read_children, read_entity
@@ -268,8 +269,16 @@ def _replace(connection: Connection, table: Table, rows: Mapping[bytes, Values],
 
 def _insert(connection: Connection, table: Table, rows: list[Values]) -> None:
     names = table.columns.keys()
-    statement = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({_marks(connection, names)})"
-    connection.exec_driver_sql(statement, rows)
+    into = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES"
+    together: list[Values] = []
+    for row in rows:
+        if alone := spelled(connection, row):
+            marks, values = alone
+            connection.exec_driver_sql(f"{into} ({marks})", values)
+        else:
+            together.append(row)
+    if together:
+        connection.exec_driver_sql(f"{into} ({_marks(connection, names)})", together)
 
 
 def _marks(connection: Connection, values: Collection[object]) -> str:

@@ -1,6 +1,7 @@
 """What one SQL sink promises over SQLite, MariaDB and PostgreSQL, beyond the conformance cases."""
 
 import contextlib
+import json
 import threading
 from typing import Any
 
@@ -353,6 +354,24 @@ def test_the_greatest_batch_fits(sink: SqlSink) -> None:
     found = sink.lookup(WORKSPACE, MessageKey("session-1", "message-1"))
     assert found is not None
     assert bytes(getattr(found.snapshot, "payload", b"")) == raw
+
+
+def test_the_greatest_batch_fits_with_hardly_anything_in_it_but_one_object(sink: SqlSink) -> None:
+    """RW-http-size, F39: all 8 MiB; keys that are absent are stored with their zero values, so it even grows."""
+    document = json.loads(encode_batch([message_upsert("m1")]))
+    message = document["mutations"][0]["message"]
+    for name in [name for name, value in message.items() if value in (0, "", None)]:
+        del message[name]
+    message["payload"] = {"a": "@"}
+    head, tail = json.dumps(document, separators=(",", ":")).encode().split(b"@")
+    batch = head + b"'" * (BATCH_BYTES_MAX - len(head) - len(tail)) + tail
+
+    assert len(batch) == BATCH_BYTES_MAX
+    assert sink.apply(batch).result.cursor == 1
+    assert sink.apply(batch).result.cursor == 1
+    found = sink.lookup(WORKSPACE, MessageKey("session-1", "message-1"))
+    assert found is not None
+    assert bytes(getattr(found.snapshot, "payload", b"")) == b'{"a":"' + b"'" * (len(batch) - len(head + tail)) + b'"}'
 
 
 @pytest.mark.server
