@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine, func, insert, inspect, select
 
-from ._schema import APPLIED, METADATA, STATE
+from ._schema import APPLIED, LEDGER, METADATA, STATE
 from .errors import SinkUnavailableError, SinkVersionError
 
 LOCK_WAIT_S = 30
@@ -136,7 +136,8 @@ def migrate(engine: Engine, projection_epoch: int, steps: Sequence[Step] = STEPS
             if step.name not in done:
                 _run(engine, step, dialect)
         with engine.begin() as connection:
-            if connection.scalar(select(STATE.c.id)) is None:
+            used = connection.scalar(select(LEDGER.c.at_cursor).limit(1)) is not None
+            if connection.scalar(select(STATE.c.id)) is None and not used:  # else cursors would be given twice
                 connection.execute(insert(STATE).values(id=1, projection_epoch=projection_epoch, last_cursor=0))
 
 
