@@ -65,7 +65,7 @@ def _reset(args: argparse.Namespace) -> int:
 
 
 def _epoch(text: str) -> int:
-    epoch = int(text)
+    epoch = int(text) if text.isdecimal() and len(text) <= len(str(EPOCH_MAX)) else 0
     if not 1 <= epoch <= EPOCH_MAX:
         raise argparse.ArgumentTypeError(f"an epoch is between 1 and {EPOCH_MAX}")
     return epoch
