@@ -23,7 +23,12 @@ adopts one that isn't in it is told so, too: the pool can't know any more what t
 
 
 class ProvisionalPool:
-    """Messages by unknown thread."""
+    """Messages by unknown thread.
+
+    Attributes:
+      size_bytes: of all lines kept; counted as they come and go, since this is asked for each message, in the reader.
+      evictions: threads that had to go.
+    """
 
     def __init__(self, messages_max: int = POOL_MESSAGES_MAX, bytes_max: int = POOL_BYTES_MAX) -> None:
         self._messages_max = messages_max
@@ -33,15 +38,11 @@ class ProvisionalPool:
         self._evicted: dict[str, None] = {}
         self._is_flooded = False
         self._count = 0
+        self.size_bytes = 0
         self.evictions = 0
 
     def __len__(self) -> int:
         return self._count
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all lines kept."""
-        return sum(self._sizes.values())
 
     def add(self, thread_id: str, message: Message[Head]) -> list[Message[Head]]:
         """Keep a message; return those that had to go for it."""
@@ -50,6 +51,7 @@ class ProvisionalPool:
         self._threads.setdefault(thread_id, []).append(message)
         self._sizes[thread_id] = self._sizes.get(thread_id, 0) + len(message.line)
         self._count += 1
+        self.size_bytes += len(message.line)
         gone: list[Message[Head]] = []
         while self._count > self._messages_max or self.size_bytes > self._bytes_max:
             largest = max(self._sizes, key=self._sizes.__getitem__)
@@ -73,7 +75,7 @@ class ProvisionalPool:
         self._sizes.clear()
         self._evicted.clear()
         self._is_flooded = False
-        self._count = 0
+        self._count = self.size_bytes = 0
         return gone
 
     def _has_lost(self, thread_id: str) -> bool:
@@ -82,6 +84,6 @@ class ProvisionalPool:
 
     def _remove(self, thread_id: str) -> list[Message[Head]]:
         messages = self._threads.pop(thread_id, [])
-        self._sizes.pop(thread_id, None)
+        self.size_bytes -= self._sizes.pop(thread_id, 0)
         self._count -= len(messages)
         return messages
