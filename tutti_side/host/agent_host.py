@@ -125,6 +125,7 @@ class AgentHost:
           InvalidIdError, InvalidContentError: the id, the host context.
           SessionConflictError: the id is a live session's, or a Side's.
           SessionExpiredError: the id was used before.
+          HostStoppedError: the host is stopping.
           TuttiSideError: the provider's own; nothing is left of the session.
 
         Cancellation: rolled back.

@@ -147,6 +147,7 @@ class RuntimeController:
           SessionConflictError: this id is a live session's, or a Side's.
           SessionExpiredError: this id was used before.
           InvalidContentError: the host context.
+          HostStoppedError: the host is stopping.
           TuttiSideError: the adapter's own; nothing is left.
 
         Cancellation: rolled back.
@@ -176,6 +177,7 @@ class RuntimeController:
           SessionUnknownError: nothing is kept of it, or its provider is not in this host.
           SessionConflictError: it is live here, or its id has become a Side's.
           SessionExpiredError: it was deleted.
+          HostStoppedError: the host is stopping.
           TuttiSideError: the adapter's own; nothing is left.
 
         Cancellation: rolled back.
