@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,21 @@ def test_the_page_points_at_what_is_there() -> None:
         assert (root / path).exists(), path
     assert f"from {pytest_plugin.__name__} import {pytest_plugin.__all__[0]}" in PAGE
     assert len(sink_cases()) > 80
+
+
+@pytest.mark.process
+def test_what_the_page_says_of_pytest_runs_as_it_stands(tmp_path: Path) -> None:
+    """Our choice: who copies the two pieces into a project has a test for each case."""
+    conftest, module = re.findall(r"```python\n((?:from[^\n]*(?:plugin|run_sink_case).*?))```", PAGE, re.DOTALL)
+    sink = "from tutti_replication.conformance import OracleLog, OracleSink\nLOG = OracleLog()\n"
+    tmp_path.joinpath("conftest.py").write_text(conftest)
+    tmp_path.joinpath("test_it.py").write_text(f"{sink}{module}\ndef MySink(path):\n    return OracleSink(LOG)\n")
+
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+
+    assert run.returncode == 0, run.stdout
+    assert f"{len(sink_cases())} passed" in run.stdout
 
 
 @pytest.mark.parametrize("key", ["unknown", "Steps"])
