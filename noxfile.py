@@ -113,6 +113,22 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def fuzz(session: nox.Session) -> None:
+    """Throw 5,000 spoiled batches per property at decode, validate and apply; arguments go to pytest."""
+    _environment(session, "test")
+    paths = ["tests/replication/fuzz", "--hypothesis-profile=fuzz"]
+    _run(session, "python", "-m", "pytest", "-q", *paths, *session.posargs)
+
+
+@nox.session
+def mutants(session: nox.Session) -> None:
+    """See that deliberate faults in copies of contract and sink make tests fail; arguments go to pytest."""
+    _environment(session, "test")
+    paths = ["tests/replication/test_mutants.py", "tests/replication/sinks/faults/test_mutants.py"]
+    _run(session, "python", "-m", "pytest", "-q", *paths, *session.posargs)
+
+
+@nox.session
 def examples(session: nox.Session) -> None:
     """Run every file of examples/."""
     _environment(session, "test")
