@@ -23,7 +23,7 @@ from tutti_replication.mutation import Mutation, TurnUpsert
 from tutti_replication.structs import TurnSnapshot
 from tutti_sinks import open_sql_sink
 
-SEEDS = 30
+SEEDS = 12
 ANCHOR = "turn-0"
 KEYS = [
     SessionKey("session-1"),
