@@ -75,7 +75,15 @@ from tutti_side.contract.interactive import (
     InvalidAnswerError,
 )
 from tutti_side.contract.metadata import HOST_CONTEXT_BYTES_MAX, SourceMetadata, SourceMetadataPort
-from tutti_side.contract.ports import NO_METRICS, CleanupOwner, CleanupPort, Metrics, NoMetrics, ProviderPorts
+from tutti_side.contract.ports import (
+    NO_METRICS,
+    CleanupOwner,
+    CleanupPort,
+    CleanupRow,
+    Metrics,
+    NoMetrics,
+    ProviderPorts,
+)
 from tutti_side.contract.side import SIDE_INSTRUCTIONS, OpenSide, SideBinding, SideConversationAdapter
 
 __all__ = [
@@ -91,6 +99,7 @@ __all__ = [
     "CanonicalRef",
     "CleanupOwner",
     "CleanupPort",
+    "CleanupRow",
     "CommandSnapshot",
     "ConfigOption",
     "ConfigOptions",

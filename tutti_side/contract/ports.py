@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-__all__ = ["NO_METRICS", "CleanupOwner", "CleanupPort", "Metrics", "NoMetrics", "ProviderPorts"]
+__all__ = ["NO_METRICS", "CleanupOwner", "CleanupPort", "CleanupRow", "Metrics", "NoMetrics", "ProviderPorts"]
 
 
 class Metrics(Protocol):
@@ -61,6 +61,17 @@ class CleanupOwner(Protocol):
     def force(self) -> None:
         """End it without asking; the last step. Synchronous, never raises."""
         ...
+
+
+class CleanupRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that did not close and is being retried, by the sweeper or by its provider; for `statistics()`."""
+
+    label: str
+    """What it is: a kind and an id, never content."""
+    tries: int
+    """Tries that failed."""
+    due_s: float
+    """Seconds until the next try; 0 while one runs."""
 
 
 class CleanupPort(Protocol):

@@ -15,6 +15,7 @@ from tutti_side.contract import (
     SIDE_INSTRUCTIONS,
     Adapter,
     CanonicalRef,
+    CleanupRow,
     Content,
     InteractionAnswer,
     InteractionId,
@@ -35,7 +36,6 @@ from tutti_side.contract import (
 from tutti_side.host.errors import ProviderChoiceError
 from tutti_side.runtime import (
     ActivityReporter,
-    CleanupRow,
     ControllerStatistics,
     DurableGate,
     MemoryMetadata,
@@ -252,13 +252,18 @@ class AgentHost:
         """Return what lives in this host, and what it counted."""
         return HostStatistics(
             **msgspec.structs.asdict(self.controller.statistics()),
-            cleanup=self._sweeper.rows(),
+            cleanup=(*self._sweeper.rows(), *self._provider_rows()),
             forced_cleanups=self._sweeper.forced,
             refused_durable_writes=self._durable.refused,
             providers={
                 name: adapter.statistics() for name, adapter in self._adapters.items() if isinstance(adapter, _Counted)
             },
         )
+
+    def _provider_rows(self) -> list[CleanupRow]:
+        """What the providers retry themselves: a child still subscribed is its connection's own business."""
+        cleaning = [adapter for adapter in self._adapters.values() if isinstance(adapter, _Cleaning)]
+        return [row for adapter in cleaning for row in adapter.cleanup_rows()]
 
     def _session_ref(self, session_id: str) -> CanonicalRef:
         return CanonicalRef(self.identity.workspace, SessionId(check_id("session id", session_id)))
@@ -270,6 +275,15 @@ class AgentHost:
         ref, source = self._side_ref(side_id), self._session_ref(source_id)
         self.controller.require_same(ref, source, RequestId(check_id("request id", request_id)))
         return self.controller.find_side(ref)
+
+
+@runtime_checkable
+class _Cleaning(Protocol):
+    """An adapter that retries some of its cleanups itself."""
+
+    def cleanup_rows(self) -> tuple[CleanupRow, ...]:
+        """Return them."""
+        ...
 
 
 @runtime_checkable

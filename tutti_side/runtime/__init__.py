@@ -40,7 +40,7 @@ from tutti_side.runtime.ports import (
     RecordedActivity,
     RecordingReporter,
 )
-from tutti_side.runtime.sweeper import CleanupRow, Sweeper, open_sweeper
+from tutti_side.runtime.sweeper import Sweeper, open_sweeper
 
 __all__ = [
     "HOST_STOP_S",
@@ -48,7 +48,6 @@ __all__ = [
     "QUEUE_EVENTS_MAX",
     "ActivityReporter",
     "Answer",
-    "CleanupRow",
     "ControllerStatistics",
     "DurableGate",
     "DurableRefusedError",

@@ -10,14 +10,13 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-import msgspec
 import trio
 
-from tutti_side.contract import NO_METRICS, CleanupOwner, Metrics
+from tutti_side.contract import NO_METRICS, CleanupOwner, CleanupRow, Metrics
 from tutti_side.nursery import open_service_nursery
 from tutti_side.runtime._log import log
 
-__all__ = ["SWEEP_TRIES_MAX", "CleanupRow", "RetryTable", "Sweeper", "open_sweeper"]
+__all__ = ["SWEEP_TRIES_MAX", "RetryTable", "Sweeper", "open_sweeper"]
 
 SWEEP_TRIES_MAX = 5
 """Tries before force: with the pauses below, a quarter of a minute."""
@@ -30,15 +29,6 @@ SWEEP_CLOSE_S = 5.0
 
 OWNERS_MAX = 256
 """Things that wait to be closed; one more is forced at once."""
-
-
-class CleanupRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that waits to be closed, for `statistics()`."""
-
-    label: str
-    tries: int
-    due_s: float
-    """Seconds until the next try; 0 while one runs."""
 
 
 class RetryTable:

@@ -28,7 +28,7 @@ from tutti_providers.codex.schema.requests import (
     UnsubscribeParams,
     UnsubscribeResult,
 )
-from tutti_side.contract import ProviderLostError, ProviderProtocolError, ScopeRef, TurnId
+from tutti_side.contract import CleanupRow, ProviderLostError, ProviderProtocolError, ScopeRef, TurnId
 from tutti_side.jsonrpc import (
     REQUEST_DEADLINE_S,
     ConnectionClosedError,
@@ -84,7 +84,10 @@ class ConnectionStatistics(msgspec.Struct, frozen=True, kw_only=True):
 class Release:
     """An unsubscribe in the background."""
 
-    def __init__(self) -> None:
+    def __init__(self, thread_id: str) -> None:
+        self.thread_id = thread_id
+        self.tries = 0
+        self.due = 0.0
         self.done = trio.Event()
 
 
@@ -102,6 +105,7 @@ class Connection:
         self._nursery = nursery
         self._leases: set[ScopeRef] = set()
         self._releasing = 0
+        self._retrying: dict[Release, None] = {}
         self._unreleased = 0
         self._is_closing = False
         router.on_lost = self.ended.set
@@ -204,10 +208,18 @@ class Connection:
 
     def release_thread(self, thread_id: str) -> Release:
         """Unsubscribe a thread in the background, with bounded retries."""
-        release = Release()
+        release = Release(thread_id)
         self.router.retire(thread_id)
-        self._start(release.done, self._release, thread_id)
+        self._start(release.done, self._release, release)
         return release
+
+    def cleanup_rows(self) -> tuple[CleanupRow, ...]:
+        """Return the unsubscribes that are being retried."""
+        now = trio.current_time()
+        return tuple(
+            CleanupRow(label=f"thread {release.thread_id}", tries=release.tries, due_s=max(0.0, release.due - now))
+            for release in self._retrying
+        )
 
     def start_late(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run something in the background that outlives its starter; it ends with the connection at the latest."""
@@ -237,18 +249,24 @@ class Connection:
             self._releasing -= 1
             done.set()
 
-    async def _release(self, thread_id: str) -> None:
-        for attempt in range(RELEASE_TRIES_MAX):
-            try:
-                await self._unsubscribe(thread_id)
-            except (UnansweredError, RequestRefusedError, ProviderProtocolError):
-                if attempt == RELEASE_TRIES_MAX - 1:
-                    raise
-                await trio.sleep(RELEASE_PAUSE_S * 2**attempt)
-            except ProviderLostError:
-                return  # gone with its process
-            else:
-                return
+    async def _release(self, release: Release) -> None:
+        self._retrying[release] = None
+        try:
+            for attempt in range(RELEASE_TRIES_MAX):
+                try:
+                    await self._unsubscribe(release.thread_id)
+                except (UnansweredError, RequestRefusedError, ProviderProtocolError):
+                    if attempt == RELEASE_TRIES_MAX - 1:
+                        raise
+                    pause_s = RELEASE_PAUSE_S * 2**attempt
+                    release.tries, release.due = attempt + 1, trio.current_time() + pause_s
+                    await trio.sleep(pause_s)
+                except ProviderLostError:
+                    return  # gone with its process
+                else:
+                    return
+        finally:
+            del self._retrying[release]
 
     async def _unsubscribe(self, thread_id: str) -> None:
         params = UnsubscribeParams(thread_id=thread_id)

@@ -35,6 +35,7 @@ from tutti_providers.codex.schema.requests import (
 from tutti_side.contract import (
     NO_METRICS,
     CanonicalRef,
+    CleanupRow,
     EventSink,
     ExecTurn,
     InteractionAnswer,
@@ -154,6 +155,10 @@ class CodexAdapter:
     def statistics(self) -> Mapping[str, ConnectionStatistics]:
         """Return counts of the live connection, if there is one."""
         return {} if self._connection is None else {"live": self._connection.statistics()}
+
+    def cleanup_rows(self) -> tuple[CleanupRow, ...]:
+        """Return the threads that the live connection is still unsubscribing."""
+        return () if self._connection is None else self._connection.cleanup_rows()
 
     # Connection
 

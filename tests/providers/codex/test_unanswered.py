@@ -135,3 +135,23 @@ async def test_a_child_whose_fork_is_answered_late_is_released_however_late(
         assert provider.subscribed() == {session.provider_session_id}
         assert provider.statistics().router.routes == 1
         assert host.statistics().sides == {}
+
+
+async def test_a_child_that_could_not_be_unsubscribed_stands_in_the_hosts_cleanup_table_until_it_is(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Architecture §4, R12: one table shows what is being retried, by whomever; F21."""
+    provider = FakedCodex(NeverAnswer(method="thread/unsubscribe", times=2))
+    async with session_on(provider) as (host, session):
+        await (await session.send("start")).wait()
+        side = await session.open_side()
+        child = side.scope.binding
+        assert child is not None
+        await side.close()
+        seen: set[tuple[str, int]] = set()
+        with trio.fail_after(60):
+            while rows := host.statistics().cleanup:
+                seen |= {(row.label, row.tries) for row in rows}
+                await trio.sleep(0.05)
+        assert seen == {(f"thread {child.provider_session_id}", 0), (f"thread {child.provider_session_id}", 1)}
+        assert child.provider_session_id not in provider.subscribed()

@@ -8,7 +8,8 @@ import trio
 import trio.testing
 
 from tutti_side import open_host
-from tutti_side.runtime import CleanupRow, Sweeper, open_sweeper, sweeper
+from tutti_side.contract import CleanupRow
+from tutti_side.runtime import Sweeper, open_sweeper, sweeper
 from tutti_side.runtime.sweeper import (
     OWNERS_MAX,
     SWEEP_CLOSE_S,
