@@ -15,8 +15,16 @@ from tutti_providers.codex._declines import REFUSED_CODE, refusal
 from tutti_providers.codex._interactions import Pending, pending_of
 from tutti_providers.codex.schema.items import FileChangeItem, decode_item
 from tutti_providers.codex.schema.notifications import Head
-from tutti_side.contract import Audit, Event, InteractionAnswer, InteractionId, InteractionResolved, ProviderLostError
-from tutti_side.jsonrpc import ConnectionClosedError, LocalError, Message, RequestId
+from tutti_side.contract import (
+    Audit,
+    Event,
+    InteractionAnswer,
+    InteractionId,
+    InteractionResolved,
+    InvalidAnswerError,
+    ProviderLostError,
+)
+from tutti_side.jsonrpc import ConnectionClosedError, LocalError, Message, RequestId, RequestNotOpenError
 
 __all__ = ["Asker", "ThreadInteractions", "refuse"]
 
@@ -122,8 +130,10 @@ class ThreadInteractions:
             self._asker.respond(pending.request_id, result)
         except ConnectionClosedError as error:
             raise ProviderLostError(None if error.exit is None else error.exit.status) from error
-        except LocalError:
+        except RequestNotOpenError:
             return False
+        except LocalError:  # its message names a cause, no content; the request is still open
+            raise InvalidAnswerError("answers", "can't be written as JSON") from None
         pending.answered = True
         return True
 

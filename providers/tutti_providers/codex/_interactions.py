@@ -5,6 +5,7 @@ refuses it. In a Side nothing is offered that reaches beyond it: no permission i
 the execution policy, which write into Codex' home, are offered nowhere.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import cast
 
@@ -277,9 +278,16 @@ def _typed(name: str, values: tuple[str, ...], field: JsonObject) -> object:
         if wanted == "integer":
             return int(text)
         if wanted == "number":
-            return float(text)
+            return _finite(float(text))
         if wanted == "boolean":
             return {"true": True, "false": False}[text.strip().lower()]
     except (ValueError, KeyError):
         raise InvalidAnswerError(f"answers[{name!r}]", f"is no {wanted}") from None
     return text
+
+
+def _finite(number: float) -> float:
+    """Return the number, if JSON has it: ``nan`` and ``inf`` would be written as null."""
+    if not math.isfinite(number):
+        raise ValueError
+    return number

@@ -18,7 +18,7 @@ from tutti_side.contract import (
     InvalidAnswerError,
     ProviderLostError,
 )
-from tutti_side.jsonrpc import ConnectionClosedError, Message, RequestId, RequestNotOpenError
+from tutti_side.jsonrpc import ConnectionClosedError, LocalError, Message, RequestId, RequestNotOpenError
 
 ACCEPT = InteractionAnswer(option_id="accept")
 METHOD = "item/commandExecution/requestApproval"
@@ -84,6 +84,18 @@ def test_a_bad_answer_leaves_it_open() -> None:
     with pytest.raises(InvalidAnswerError):
         thread.interactions.respond(event.interaction_id, InteractionAnswer(option_id="no such"))
     assert thread.asker.sent == []
+    assert thread.interactions.respond(event.interaction_id, ACCEPT)
+
+
+def test_an_answer_that_cannot_be_written_leaves_it_open() -> None:
+    """R11: it was taken for one that came too late, and the server went on waiting. Bad input: a lone surrogate."""
+    thread = Thread()
+    event = thread.ask(0)
+    thread.asker.error = LocalError("what was given can't be written as JSON (UnicodeEncodeError)")
+    with pytest.raises(InvalidAnswerError) as caught:
+        thread.interactions.respond(event.interaction_id, ACCEPT)
+    assert caught.value.field == "answers"
+    thread.asker.error = None
     assert thread.interactions.respond(event.interaction_id, ACCEPT)
 
 

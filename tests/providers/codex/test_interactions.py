@@ -136,7 +136,7 @@ def test_a_form_is_answered_in_the_types_of_its_schema() -> None:
     }
     assert encoded(found, option_id="decline") == {"action": "decline"}
     assert encoded(found, option_id="cancel") == {"action": "cancel"}
-    for field, bad in (("age", "x"), ("sure", "maybe"), ("size", ""), ("kind", "c")):
+    for field, bad in (("age", "x"), ("sure", "maybe"), ("size", ""), ("size", "nan"), ("size", "-inf"), ("kind", "c")):
         with pytest.raises(InvalidAnswerError) as caught:
             encoded(found, option_id="accept", answers={**answers, field: (bad,)})
         assert caught.value.field == f"answers['{field}']"
