@@ -10,7 +10,7 @@ Source: wire page, ChangeBatch, Rules over all, Answers ("At most 8 MiB encoded"
 import re
 from collections.abc import Iterable
 from itertools import filterfalse
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import msgspec
 from msgspec import Raw
@@ -18,7 +18,7 @@ from msgspec import Raw
 from ._broken import BrokenRuleError
 from ._lenient import read_ids, read_integer, read_mutation
 from ._salvage import salvage
-from .canonical import ENTITY_TARGET, OPERATION_DELETE
+from .canonical import ENTITY_TARGET
 from .epoch import PROJECTION_EPOCH, check_epoch
 from .errors import BatchTooLarge
 from .mutation import EntityDelete, Mutation, TargetUpsert
@@ -69,20 +69,11 @@ def join_batch(encoded: Iterable[bytes], *, epoch: int = PROJECTION_EPOCH) -> by
 def to_wire(mutation: Mutation) -> WireMutation:
     """Return the wide form of a member of the closed union."""
     key = mutation.key
-    wire_key = WireKey(**{name: getattr(key, name) for name in key.__struct_fields__})
-    if isinstance(mutation, EntityDelete):
-        return WireMutation(
-            schema_version=SCHEMA_VERSION,
-            mutation_id=mutation.mutation_id,
-            transaction_id=mutation.transaction_id,
-            source_device_id=mutation.source_device_id,
-            workspace_id=mutation.workspace_id,
-            entity_type=mutation.entity_type,
-            operation=OPERATION_DELETE,
-            key=wire_key,
-        )
-    payload = "target" if mutation.entity_type == ENTITY_TARGET else mutation.entity_type
-    scope = "target_scope" if isinstance(mutation, TargetUpsert) else "session_scope"
+    payload: dict[str, Any] = {}
+    if not isinstance(mutation, EntityDelete):
+        name = "target" if mutation.entity_type == ENTITY_TARGET else mutation.entity_type
+        scope = "target_scope" if isinstance(mutation, TargetUpsert) else "session_scope"
+        payload = {name: mutation.snapshot, scope: mutation.scope}
     return WireMutation(
         schema_version=SCHEMA_VERSION,
         mutation_id=mutation.mutation_id,
@@ -91,8 +82,8 @@ def to_wire(mutation: Mutation) -> WireMutation:
         workspace_id=mutation.workspace_id,
         entity_type=mutation.entity_type,
         operation=mutation.operation,
-        key=wire_key,
-        **{payload: mutation.snapshot, scope: mutation.scope},  # type: ignore[arg-type]  # one pair of the five
+        key=WireKey(**{name: getattr(key, name) for name in key.__struct_fields__}),
+        **payload,
     )
 
 

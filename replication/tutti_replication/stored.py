@@ -7,14 +7,34 @@ Source: our choice; the leniency is the wire page's ("Decoding is as lenient, an
 """
 
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Raw
 
 from ._lenient import read_struct
+from .canonical import ENTITY_INTERACTION, ENTITY_MESSAGE, ENTITY_SESSION, ENTITY_TARGET, ENTITY_TURN
+from .structs import (
+    InteractionSnapshot,
+    MessageSnapshot,
+    Scope,
+    SessionScope,
+    SessionSnapshot,
+    Snapshot,
+    TargetScope,
+    TargetSnapshot,
+    TurnSnapshot,
+)
 
-__all__ = ["read_stored"]
+__all__ = ["read_stored", "read_stored_entity"]
+
+_SNAPSHOTS: Final[dict[str, type[Snapshot]]] = {
+    ENTITY_TARGET: TargetSnapshot,
+    ENTITY_SESSION: SessionSnapshot,
+    ENTITY_TURN: TurnSnapshot,
+    ENTITY_INTERACTION: InteractionSnapshot,
+    ENTITY_MESSAGE: MessageSnapshot,
+}
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
@@ -35,6 +55,12 @@ def read_stored(struct: type[StructT], data: bytes) -> StructT:
     except msgspec.ValidationError:
         loosely: StructT = read_struct(struct, Raw(data))
         return loosely
+
+
+def read_stored_entity(entity_type: str, snapshot: bytes, scope: bytes) -> tuple[Snapshot, Scope]:
+    """Decode the snapshot and the scope of an entity that can be upserted; errors as of `read_stored`."""
+    scope_type: type[Scope] = TargetScope if entity_type == ENTITY_TARGET else SessionScope
+    return read_stored(_SNAPSHOTS[entity_type], snapshot), read_stored(scope_type, scope)
 
 
 @cache

@@ -12,25 +12,12 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, and_, exists, false, or_, select, true
 
-from tutti_replication.canonical import (
-    ENTITY_INTERACTION,
-    ENTITY_MESSAGE,
-    ENTITY_SESSION,
-    ENTITY_TARGET,
-    ENTITY_TURN,
-)
 from tutti_replication.keys import KEY_TYPES, EntityKey
-from tutti_replication.stored import read_stored
+from tutti_replication.stored import read_stored_entity
 from tutti_replication.structs import (
-    InteractionSnapshot,
-    MessageSnapshot,
     Scope,
-    SessionScope,
     SessionSnapshot,
     Snapshot,
-    TargetScope,
-    TargetSnapshot,
-    TurnSnapshot,
 )
 
 from ._schema import ENTITY, OBSERVED, STATE
@@ -90,13 +77,6 @@ class Changes(msgspec.Struct, frozen=True):
     more: bool
 
 
-_SNAPSHOTS: dict[str, type[Snapshot]] = {
-    ENTITY_TARGET: TargetSnapshot,
-    ENTITY_SESSION: SessionSnapshot,
-    ENTITY_TURN: TurnSnapshot,
-    ENTITY_INTERACTION: InteractionSnapshot,
-    ENTITY_MESSAGE: MessageSnapshot,
-}
 _KEYS: dict[str, msgspec.json.Decoder[Any]] = {name: msgspec.json.Decoder(key) for name, key in KEY_TYPES.items()}
 
 _SESSION = ENTITY.alias("session")
@@ -199,9 +179,7 @@ def _entity(row: AnyRow) -> Entity:
     scope: Scope | None = None
     cursor = row.at_cursor
     if not row.deleted:
-        snapshot = read_stored(_SNAPSHOTS[row.entity_type], row.payload)
-        of_target = row.entity_type == ENTITY_TARGET
-        scope = read_stored(TargetScope, row.scope) if of_target else read_stored(SessionScope, row.scope)
+        snapshot, scope = read_stored_entity(row.entity_type, row.payload, row.scope)
         if isinstance(snapshot, SessionSnapshot) and row.observed_version is not None:
             cursor = max(cursor, row.observed_cursor)
             snapshot = msgspec.structs.replace(

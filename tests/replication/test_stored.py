@@ -5,8 +5,15 @@ import pytest
 from msgspec import Raw
 
 from tutti_replication import admit_batch, encode_batch
-from tutti_replication.conformance.samples import message_upsert, session_upsert
-from tutti_replication.stored import read_stored
+from tutti_replication.conformance.samples import (
+    interaction_upsert,
+    message_upsert,
+    session_upsert,
+    target_upsert,
+    turn_upsert,
+)
+from tutti_replication.mutation import Upsert
+from tutti_replication.stored import read_stored, read_stored_entity
 from tutti_replication.structs import MessageSnapshot, SessionScope, SessionSnapshot
 
 
@@ -21,6 +28,17 @@ def test_a_stored_snapshot_is_read_back_as_it_was() -> None:
     assert bytes(again.payload) == b'{ "b":1.0,"a":2 }'
     assert read_stored(SessionSnapshot, msgspec.json.encode(session.snapshot)) == session.snapshot
     assert read_stored(SessionScope, msgspec.json.encode(session.scope)) == session.scope
+
+
+@pytest.mark.parametrize(
+    "upsert",
+    [target_upsert("m"), session_upsert("m"), turn_upsert("m"), interaction_upsert("m"), message_upsert("m")],
+    ids=lambda upsert: upsert.entity_type,
+)
+def test_each_kind_of_entity_is_read_back_with_its_scope(upsert: Upsert) -> None:
+    """Wire page, Details: scopes are stored and read back."""
+    snapshot, scope = msgspec.json.encode(upsert.snapshot), msgspec.json.encode(upsert.scope)
+    assert read_stored_entity(upsert.entity_type, snapshot, scope) == (upsert.snapshot, upsert.scope)
 
 
 def test_what_is_no_json_is_no_snapshot() -> None:

@@ -11,34 +11,16 @@ A projection case is canonical state and the mutations it must become.
 import base64
 from collections.abc import Iterator
 from importlib.resources import files
-from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
 
 from tutti_replication.acknowledgement import Disposition
-from tutti_replication.canonical import (
-    ENTITY_INTERACTION,
-    ENTITY_MESSAGE,
-    ENTITY_SESSION,
-    ENTITY_TARGET,
-    ENTITY_TURN,
-    EntityType,
-)
+from tutti_replication.canonical import EntityType
 from tutti_replication.keys import KEY_TYPES, EntityKey
 from tutti_replication.rejection import RejectionKind
-from tutti_replication.stored import read_stored
-from tutti_replication.structs import (
-    InteractionSnapshot,
-    MessageSnapshot,
-    Scope,
-    SessionScope,
-    SessionSnapshot,
-    Snapshot,
-    TargetScope,
-    TargetSnapshot,
-    TurnSnapshot,
-)
+from tutti_replication.stored import read_stored_entity
+from tutti_replication.structs import Snapshot
 
 from .ports import CanonicalEntity, StoredEntity
 
@@ -63,14 +45,6 @@ __all__ = [
     "respelled",
     "sink_cases",
 ]
-
-SNAPSHOT_TYPES: Final[dict[str, type[Snapshot]]] = {
-    ENTITY_TARGET: TargetSnapshot,
-    ENTITY_SESSION: SessionSnapshot,
-    ENTITY_TURN: TurnSnapshot,
-    ENTITY_INTERACTION: InteractionSnapshot,
-    ENTITY_MESSAGE: MessageSnapshot,
-}
 
 
 class CaseStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -158,9 +132,7 @@ class StoredRow(CaseStruct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def entity(self, row: Row) -> StoredEntity:
         """Return it as the contract has it."""
-        snapshot: Snapshot = read_stored(SNAPSHOT_TYPES[row.entity_type], bytes(self.snapshot))
-        scope: Scope = read_stored(_scope_type(row.entity_type), bytes(self.scope))
-        return StoredEntity(snapshot, scope)
+        return StoredEntity(*read_stored_entity(row.entity_type, bytes(self.snapshot), bytes(self.scope)))
 
 
 class AbsentRow(CaseStruct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="absent", tag_field="kind"):
@@ -235,8 +207,7 @@ class SeedEntity(CaseStruct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def entity(self) -> CanonicalEntity:
         """Return it as the contract has it."""
-        snapshot: Snapshot = read_stored(SNAPSHOT_TYPES[self.entity_type], bytes(self.snapshot))
-        scope: Scope = read_stored(_scope_type(self.entity_type), bytes(self.scope))
+        snapshot, scope = read_stored_entity(self.entity_type, bytes(self.snapshot), bytes(self.scope))
         raw = {_python_name(snapshot, name): Raw(text.encode()) for name, text in self.verbatim.items()}
         snapshot = msgspec.structs.replace(snapshot, **raw)
         return CanonicalEntity(
@@ -277,10 +248,6 @@ def respelled(snapshot: Snapshot, verbatim: dict[str, str]) -> str:
 
 def _python_name(snapshot: Snapshot, wire_name: str) -> str:
     return snapshot.__struct_fields__[snapshot.__struct_encode_fields__.index(wire_name)]
-
-
-def _scope_type(entity_type: str) -> type[Any]:
-    return TargetScope if SNAPSHOT_TYPES[entity_type] is TargetSnapshot else SessionScope
 
 
 def _fixtures(folder: str) -> Iterator[bytes]:
