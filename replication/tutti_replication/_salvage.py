@@ -13,9 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
+from .structs import MAX_BATCH_MUTATIONS
+
 __all__ = ["Salvaged", "salvage"]
 
 _space: Final = re.compile(r"[ \t\n\r]*").match
+MEMBERS_MAX: Final = 1000
+"""So many keys of one object are looked at; a mutation has 17, and a batch is hostile long before a thousand."""
 _has_surrogate: Final = re.compile("[\ud800-\udfff]").search
 _RAW_DECODER: Final = msgspec.json.Decoder(msgspec.Raw)
 
@@ -100,12 +104,16 @@ def _skip(text: str, at: int) -> int:
 
 
 def _members(text: str, at: int) -> Iterator[tuple[str, int]]:
-    """Yield the name of each member of the object that starts here, and where its value starts."""
+    """Yield the name of each member of the object that starts here, and where its value starts; bounded."""
     opening, closing, comma = "{", "}", ","
     if text[at : at + 1] != opening:
         raise _BreakError
     at = _skip(text, at + 1)
+    count = 0
     while text[at : at + 1] != closing:
+        count += 1
+        if count > MEMBERS_MAX:
+            raise _BreakError
         name, at = _value(text, at)
         at = _skip(text, at)
         if not isinstance(name, str) or text[at : at + 1] != ":":
@@ -120,9 +128,13 @@ def _members(text: str, at: int) -> Iterator[tuple[str, int]]:
 
 
 def _elements(text: str, at: int) -> Iterator[int]:
-    """Yield where each element of the array that starts here starts."""
+    """Yield where each element of the array that starts here starts; no more than a batch may have."""
     at = _skip(text, at + 1)
+    count = 0
     while text[at : at + 1] != "]":
+        count += 1
+        if count > MAX_BATCH_MUTATIONS:
+            raise _BreakError
         yield at
         at = _skip(text, _value(text, at)[1])
         if text[at : at + 1] == ",":

@@ -15,6 +15,7 @@ from tutti_replication import (
     Mutation,
     PermanentRejection,
     Rule,
+    _salvage,
     admit_batch,
     decode_batch,
     encode_batch,
@@ -393,6 +394,26 @@ def test_an_id_that_is_no_text_is_not_named(name: str, wrong: bytes, rest: bytes
     names[name] = ""
     assert (body.mutation_id, body.transaction_id) == (names["mutationId"], names["transactionId"])
     assert msgspec.json.encode(body)
+
+
+@pytest.mark.parametrize(("opening", "repeated"), [(b'{"mutations":[', b"{},"), (b"{", b'"a":1,')])
+def test_a_malformed_batch_of_millions_is_not_searched_to_its_end(
+    monkeypatch: pytest.MonkeyPatch, opening: bytes, repeated: bytes
+) -> None:
+    """R12: naming an offender is bounded; 8 MiB of empty objects took eight seconds."""
+    looks = 0
+    real = _salvage._value
+
+    def counted(text: str, at: int) -> tuple[Any, int]:
+        nonlocal looks
+        looks += 1
+        return real(text, at)
+
+    monkeypatch.setattr(_salvage, "_value", counted)
+    data = opening + repeated * ((BATCH_BYTES_MAX - 100) // len(repeated))
+
+    assert rejection_of(data).rule is Rule.MALFORMED_JSON
+    assert looks < 10_000
 
 
 def test_text_behind_the_batch_or_a_mark_before_it_is_malformed() -> None:
