@@ -41,9 +41,12 @@ Text columns hold our own ASCII words only; everything of a client is bytes.
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One migration:
+    """One migration.
 
-    a name that is never reused, tables as ``{name: columns}``, indexes as ``(name, table, columns)``.
+    Attributes:
+      name: never reused.
+      tables: name → column definitions, with the words of `_WORDS` in braces.
+      indexes: name, table and columns of each.
     """
 
     name: str
@@ -162,10 +165,7 @@ def _run(engine: Engine, step: Step, dialect: str) -> None:
 
 @contextmanager
 def _one_opener(engine: Engine, dialect: str) -> Iterator[None]:
-    """Hold the database's migration lock on a connection of its own;
-
-    SQLite's write transactions already exclude each other.
-    """
+    """Hold the database's migration lock on a connection of its own. SQLite's write transactions need none."""
     if dialect == "sqlite":
         yield
         return

@@ -88,10 +88,7 @@ OBSERVED = Table(
     Column("time_ms", BigInteger, nullable=False),
     Column("at_cursor", BigInteger, nullable=False),
 )
-"""What applied messages say about their session, apart from the uploaded snapshot:
-
-also of a session that isn't here yet.
-"""
+"""What applied messages say about their session, apart from its uploaded snapshot; also before that is here."""
 
 APPLIED = Table(
     "tutti_migration",
