@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, Engine, func, insert, inspect, select
+from sqlalchemy import Connection, Engine, func, insert, select
 
-from ._schema import APPLIED, LEDGER, METADATA, STATE
+from ._schema import APPLIED, LEDGER, STATE
 from .errors import SinkUnavailableError, SinkVersionError
 
 LOCK_WAIT_S = 30
@@ -142,11 +142,6 @@ def migrate(engine: Engine, projection_epoch: int, steps: Sequence[Step] = STEPS
             used = connection.scalar(select(LEDGER.c.at_cursor).limit(1)) is not None
             if connection.scalar(select(STATE.c.id)) is None and not used:  # else cursors would be given twice
                 connection.execute(insert(STATE).values(id=1, projection_epoch=projection_epoch, last_cursor=0))
-
-
-def is_empty(engine: Engine) -> bool:
-    """Whether the database holds none of our tables."""
-    return not set(inspect(engine).get_table_names()) & set(METADATA.tables)
 
 
 def dialect_of(engine: Engine) -> str:
