@@ -26,6 +26,13 @@ __all__ = ["TURN_TEXT_MAX", "TurnRecord", "TurnStatus", "TurnTable"]
 TURN_TEXT_MAX = 16 << 20
 """Characters kept of one turn's deltas; past that the text comes from the completed item."""
 
+TURN_MESSAGES_MAX = 64 << 20
+"""Characters kept of one turn's completed messages together, the newest always: as much as one line of a provider. Past
+that the oldest message goes, since what a turn concludes with is its last."""
+
+MESSAGES_MAX = 65_536
+"""Messages kept of one turn; a model that says more is mad, and the oldest goes as well."""
+
 RECENT_MAX = 64
 """Ended turns whose late events are still known as such (an item may complete after its turn, or never)."""
 
@@ -45,6 +52,8 @@ class TurnRecord:
         self.settled = trio.Event()
         self.parts: dict[str, list[str]] = {}
         self._size = 0
+        self._whole: dict[str, int] = {}
+        self._whole_size = 0
 
     def add(self, item_id: str, text: str) -> None:
         """Append a piece of an item, as much of it as the bound allows."""
@@ -57,12 +66,23 @@ class TurnRecord:
         parts = self.parts.get(item_id)
         if parts is None:
             self.parts[item_id] = [text]
+            self._forget_oldest(item_id)
         else:
             parts.append(text)
 
     def replace(self, item_id: str, text: str) -> None:
         """Take an item's whole text: it is the authority, whatever the deltas made."""
         self.parts[item_id] = [text]
+        self._whole_size += len(text) - self._whole.get(item_id, 0)
+        self._whole[item_id] = len(text)
+        self._forget_oldest(item_id)
+
+    def _forget_oldest(self, newest: str) -> None:
+        """Let the oldest messages go while there is too much; never the one that just came."""
+        while len(self.parts) > MESSAGES_MAX or (self._whole_size > TURN_MESSAGES_MAX and len(self.parts) > 1):
+            oldest = next(item_id for item_id in self.parts if item_id != newest)
+            del self.parts[oldest]
+            self._whole_size -= self._whole.pop(oldest, 0)
 
     def settle(self, status: TurnStatus, failure: str = "") -> bool:
         """End the turn, once; False when it had ended."""

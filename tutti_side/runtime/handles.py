@@ -61,7 +61,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     """Its last message: what it concludes with."""
     messages: tuple[str, ...]
-    """All its messages, in order."""
+    """All its messages, in order; of a turn beyond all measure (64 Mi characters) the newest."""
     turn_id: TurnId
 
 

@@ -129,6 +129,27 @@ def test_nothing_is_added_for_deliveries_past_the_bound(monkeypatch: pytest.Monk
     assert record.parts == {"i": ["12345", "12"]}
 
 
+def test_of_too_many_or_too_long_messages_the_oldest_go_and_the_last_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R12: whole messages are bounded as well; the last is what the turn concludes with."""
+    monkeypatch.setattr(_turns, "TURN_MESSAGES_MAX", 10)
+    monkeypatch.setattr(_turns, "MESSAGES_MAX", 3)
+    table = TurnTable()
+    table.begin()
+    record = table.bind(T1)
+    table.apply([MessageUpdated(T1, "a", "12345"), MessageUpdated(T1, "a", "1234"), MessageUpdated(T1, "b", "123456")])
+    assert record.messages() == ("1234", "123456")
+    table.apply([MessageUpdated(T1, "c", "1")])
+    assert record.messages() == ("123456", "1")
+    table.apply([MessageUpdated(T1, "b", "x" * 11)])
+    assert record.messages() == ("x" * 11,)
+    table.apply([MessageUpdated(T1, "d", "")])
+    assert record.messages() == ("",)
+    table.apply([MessageDelta(T1, item, "1") for item in ("e", "f", "g", "h")])
+    assert record.messages() == ("1", "1", "1")
+    table.apply([MessageUpdated(T1, "i", "last")])
+    assert record.messages() == ("1", "1", "last")
+
+
 def test_deltas_of_several_items_and_turns_in_one_delivery_stay_apart() -> None:
     """R3: deltas in a row are taken together, and only those."""
     other = TurnId("other")
