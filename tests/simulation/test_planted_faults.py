@@ -59,7 +59,7 @@ def release_without_retry(patch: pytest.MonkeyPatch) -> None:
 
     def release(self: Connection, thread_id: str) -> Release:
         self.router.retire(thread_id)
-        done = Release()
+        done = Release(thread_id)
         done.done.set()
         return done
 

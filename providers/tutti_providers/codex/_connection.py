@@ -210,7 +210,8 @@ class Connection:
         """Unsubscribe a thread in the background, with bounded retries."""
         release = Release(thread_id)
         self.router.retire(thread_id)
-        self._start(release.done, self._release, release)
+        if self._start(release.done, self._release, release):
+            self._retrying[release] = None
         return release
 
     def cleanup_rows(self) -> tuple[CleanupRow, ...]:
@@ -233,12 +234,14 @@ class Connection:
         """Begin nothing more in the background: the connection's block has ended, and its process ends now."""
         self._is_closing = True
 
-    def _start(self, done: trio.Event, work: Any, *arguments: Any) -> None:
+    def _start(self, done: trio.Event, work: Any, *arguments: Any) -> bool:
+        """Start late work; False when the connection is ending, and the process with it."""
         if self.peer.closed is not None or self._is_closing:
-            done.set()  # it ends with the process
-            return
+            done.set()
+            return False
         self._releasing += 1
         self._nursery.start_soon(self._run_late, done, work, arguments)
+        return True
 
     async def _run_late(self, done: trio.Event, work: Any, arguments: tuple[Any, ...]) -> None:
         try:
@@ -250,7 +253,6 @@ class Connection:
             done.set()
 
     async def _release(self, release: Release) -> None:
-        self._retrying[release] = None
         try:
             for attempt in range(RELEASE_TRIES_MAX):
                 try:
@@ -266,7 +268,7 @@ class Connection:
                 else:
                     return
         finally:
-            del self._retrying[release]
+            self._retrying.pop(release, None)
 
     async def _unsubscribe(self, thread_id: str) -> None:
         params = UnsubscribeParams(thread_id=thread_id)
