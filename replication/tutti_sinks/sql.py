@@ -27,6 +27,7 @@ from tutti_replication.epoch import PROJECTION_EPOCH, check_epoch
 from tutti_replication.keys import EntityKey, row_key
 from tutti_replication.mutation import MessageUpsert
 from tutti_replication.ports import Authorizer
+from tutti_replication.rejection import PermanentRejection
 
 from ._apply import Known, Stored
 from ._engine import READ_ONLY, check_server, open_engine, our_errors, run_transaction, spelled
@@ -82,7 +83,11 @@ class SqlSink:
           BatchTooLarge: not read.
           SinkUnavailableError: not known whether it was applied; the same bytes may be sent again.
         """
-        prepared = prepare(admit_batch(batch, epoch=self.projection_epoch, authorize=authorize))
+        try:
+            prepared = prepare(admit_batch(batch, epoch=self.projection_epoch, authorize=authorize))
+        except PermanentRejection:
+            self._read(self._check_epoch)  # the epoch comes before everything else, that of the database as well
+            raise
         plan = run_transaction(self._engine, lambda connection: self._apply(connection, prepared))
         result = summarize_acknowledgements(plan.acknowledgements, epoch=self.projection_epoch)
         return ApplyResponse(result=result, acknowledgements=plan.acknowledgements)
@@ -179,6 +184,11 @@ class SqlSink:
             _replace(connection, OBSERVED, plan.observed, observed.keys() & plan.observed.keys())
             connection.execute(_COUNT, {"cursor": plan.last_cursor})
         return plan
+
+    def _check_epoch(self, connection: Connection) -> None:
+        recorded = connection.scalar(select(STATE.c.projection_epoch))
+        if recorded is not None:
+            check_epoch(self.projection_epoch, recorded)
 
     def _read(self, work: Callable[[Connection], T]) -> T:
         with our_errors(), self._engine.connect().execution_options(**READ_ONLY) as connection, connection.begin():

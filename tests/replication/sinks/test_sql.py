@@ -309,6 +309,25 @@ def test_a_reset_under_an_open_sink_ends_it(database_url: str) -> None:
     assert (refused.value.expected, refused.value.actual) == (2, 1)
 
 
+@pytest.mark.parametrize("kind", ["malformed", "schema", "permission"])
+def test_the_epoch_of_the_database_comes_before_every_rejection(database_url: str, kind: str) -> None:
+    """Wire page, What a sink decides, 1: else a client of the old epoch would set a mutation aside for good."""
+    valid = encode_batch([session_upsert("m2")])
+    batch = {"malformed": valid[:-9], "schema": valid.replace(b'"m2"', b'" "')}.get(kind, valid)
+
+    def nobody(_: Mutation) -> bool:
+        return False
+
+    with open_sql_sink(database_url) as sink:
+        with pytest.raises(PermanentRejection):
+            sink.apply(batch, authorize=nobody)
+        reset_projection(database_url, 2)
+        with pytest.raises(EpochMismatch) as refused:
+            sink.apply(batch, authorize=nobody)
+
+    assert (refused.value.expected, refused.value.actual) == (2, 1)
+
+
 def test_a_new_projection_may_be_reset_to_its_own_epoch(database_url: str) -> None:
     """Nothing was acknowledged yet, so there is nothing to disbelieve. Source: our choice."""
     reset_projection(database_url, 1)
