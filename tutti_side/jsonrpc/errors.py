@@ -25,9 +25,6 @@ __all__ = [
     "TransportBrokenError",
 ]
 
-REMOTE_TEXT_CHARS_MAX = 200
-"""How much of an error answer's text stands in our message: real ones are several kB (a list of every method)."""
-
 ClosedReason = Literal["eof", "broken_pipe", "closed", "peer_not_reading", "unresponsive", "internal"]
 """Why a connection ended: `eof` and `broken_pipe` the stream did, `closed` we did, `peer_not_reading` even the reserve
 of the write queue was full, `unresponsive` too many requests in a row had no answer, `internal` a bug of ours."""
@@ -80,14 +77,13 @@ class RemoteError(JsonRpcError):
 
     Attributes:
       code: the peer's error code.
-      message: its whole text, which can be several kB; `str()` shows the start of it.
+      message: its whole text, which can be several kB and can quote what was sent: so `str()` does not show it.
       data: the raw JSON of the error's `data`, or None.
       method: the method that was asked for; None where it isn't known.
     """
 
     def __init__(self, code: int, message: str, data: msgspec.Raw | None = None, *, method: str | None = None) -> None:
-        shown = message if len(message) <= REMOTE_TEXT_CHARS_MAX else message[:REMOTE_TEXT_CHARS_MAX] + "…"
-        super().__init__(f"{method or 'the request'} was answered with error {code}: {shown}")
+        super().__init__(f"{method or 'the request'} was answered with error {code}; `message` has the peer's words")
         self.code = code
         self.message = message
         self.data = data

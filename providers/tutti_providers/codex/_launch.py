@@ -53,6 +53,9 @@ CLIENT_NAME = "tutti-side"
 CLIENT_VERSION = importlib.metadata.version("tutti-side")
 """Our own version, as installed."""
 
+REFUSAL_CHARS_MAX = 200
+"""How much of the server's words about a refused handshake is shown; they can be several kB."""
+
 HANDSHAKE_DEADLINE_S = 20
 """How long ``initialize`` may take. Real ones: 0.06 to 0.1 s, the first after an install 0.5 s; busy: a few."""
 
@@ -234,7 +237,10 @@ async def handshake(
             raise HandshakeError(str(error)) from error  # it has not ended: we gave it up
         end = error.exit or PeerExit()
         raise StartFailedError(end.status, end.stderr_tail) from error
-    except (RequestTimeoutError, RemoteError, InvalidResultError) as error:
+    except RemoteError as error:
+        # Nothing of a user's was sent yet, so the server's words can be shown.
+        raise HandshakeError(f"it refused `initialize`: {error.message[:REFUSAL_CHARS_MAX]}") from error
+    except (RequestTimeoutError, InvalidResultError) as error:
         raise HandshakeError(str(error)) from error
     return Handshake(
         user_agent=result.user_agent,

@@ -109,7 +109,11 @@ async def test_without_a_binary_it_says_where_was_looked_and_starts_nothing(
         ("#!/bin/sh\nexit 3\n", "exit status 3", ()),
         ("#!/bin/sh\necho first >&2; echo last >&2; kill -9 $$\n", "exit status -9", ("first", "last")),
         ('#!/bin/sh\nread l; echo \'{"id":1,"result":7}\'; read l; echo bye >&2\n', "unexpected form", ("bye",)),
-        ('#!/bin/sh\nread l; echo \'{"id":1,"error":{"code":-1,"message":"no"}}\'; read l\n', "error -1: no", ()),
+        (
+            '#!/bin/sh\nread l; echo \'{"id":1,"error":{"code":-1,"message":"no"}}\'; read l\n',
+            "it refused `initialize`: no",
+            (),
+        ),
         (
             '#!/bin/sh\necho banner; read l; echo \'{"id":1,"result":{"userAgent":"curl/8"}}\'; read l\n',
             "our client name",

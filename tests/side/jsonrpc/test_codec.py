@@ -303,8 +303,8 @@ def test_a_structure_that_contains_itself_is_refused() -> None:
 # ---- results and errors ----
 
 
-def test_an_error_answer_keeps_its_whole_text_and_shows_the_start_of_it() -> None:
-    """Observed on Codex app-server: an unknown method is answered with several kB of names."""
+def test_an_error_answer_keeps_its_whole_text_and_shows_none_of_it() -> None:
+    """Observed on Codex app-server: an unknown method is answered with several kB of names. R2: it may quote a prompt."""
     text = "Invalid request: unknown variant `bogus`, expected one of " + "`method`, " * 500
     raw = Raw(msgspec.json.encode({"code": -32600, "message": text, "data": {"a": 1}}))
 
@@ -313,8 +313,7 @@ def test_an_error_answer_keeps_its_whole_text_and_shows_the_start_of_it() -> Non
     assert (error.code, error.message, error.method) == (-32600, text, "bogus")
     assert error.data is not None
     assert bytes(error.data) == b'{"a":1}'
-    assert str(error).startswith("bogus was answered with error -32600: Invalid request")
-    assert len(str(error)) < 300
+    assert str(error) == "bogus was answered with error -32600; `message` has the peer's words"
 
 
 @pytest.mark.parametrize("raw", [b"null", b'"text"', b"{}", b'{"code":"x","message":"m"}', b'{"code":1}', b"[]"])
