@@ -48,3 +48,10 @@ class SourceMetadataPort(Protocol):
         Cancellation: the old or the new one is kept, whole.
         """
         ...
+
+    async def forget(self, ref: CanonicalRef) -> None:
+        """Keep nothing of a session any more: its user deleted it. Idempotent.
+
+        Cancellation: kept or forgotten.
+        """
+        ...

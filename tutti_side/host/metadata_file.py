@@ -75,14 +75,23 @@ class JsonFileMetadata:
         Cancellation: the old or the new one is kept.
         """
         async with self._lock:
-            kept = {**await self._load(), ref: metadata}
-            rows = tuple(_Row(key.workspace, key.session, value) for key, value in kept.items())
-            try:
-                content = msgspec.json.encode(_File(_VERSION, rows))
-            except UnicodeEncodeError as error:  # a path can hold bytes that are no text
-                raise MetadataFileError(self._path, "can't be written: something in it is not text") from error
-            await trio.to_thread.run_sync(self._replace, content)
-            self._kept = kept
+            await self._store({**await self._load(), ref: metadata})
+
+    async def forget(self, ref: CanonicalRef) -> None:
+        """Keep nothing of a session any more; otherwise as `write`."""
+        async with self._lock:
+            kept = dict(await self._load())
+            if kept.pop(ref, None) is not None:
+                await self._store(kept)
+
+    async def _store(self, kept: dict[CanonicalRef, SourceMetadata]) -> None:
+        rows = tuple(_Row(key.workspace, key.session, value) for key, value in kept.items())
+        try:
+            content = msgspec.json.encode(_File(_VERSION, rows))
+        except UnicodeEncodeError as error:  # a path can hold bytes that are no text
+            raise MetadataFileError(self._path, "can't be written: something in it is not text") from error
+        await trio.to_thread.run_sync(self._replace, content)
+        self._kept = kept
 
     async def _load(self) -> dict[CanonicalRef, SourceMetadata]:
         if self._kept is None:

@@ -236,6 +236,11 @@ class RuntimeController:
     async def delete_session(self, ref: CanonicalRef) -> None:
         """Close a canonical session for good: its Sides close with it, reason ``source_deleted``. Idempotent.
 
+        Nothing is kept of it, so no later host finds it again. What its provider has persisted is the provider's.
+
+        Raises:
+          TuttiSideError: the metadata port's own; the session is closed, and the delete may be tried again.
+
         Cancellation: as for `close_session`; the Sides close in their own tasks.
         """
         self._close_sides_of(ref)  # at first, since one that is opening holds the session's lock
@@ -245,6 +250,7 @@ class RuntimeController:
         self._remember(ref, "source_deleted")
         for side in self._close_sides_of(ref):
             await side.gone.wait()
+        await self.durable.forget_metadata(ref)
 
     def _close_sides_of(self, ref: CanonicalRef) -> list[SideScope]:
         sides = [side for side in self._sides.values() if side.source == ref]

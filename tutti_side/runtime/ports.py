@@ -117,6 +117,11 @@ class DurableGate:
         self._require_canonical(ref, "writing metadata")
         await self._metadata.write(ref, metadata)
 
+    async def forget_metadata(self, ref: CanonicalRef) -> None:
+        """Keep nothing of a session any more. Cancellation: kept or forgotten."""
+        self._require_canonical(ref, "forgetting metadata")
+        await self._metadata.forget(ref)
+
     def _require_canonical(self, ref: CanonicalRef, operation: str) -> None:
         # The type says so already; callers are not all typed, and this is the invariant that must never break.
         if type(ref) is not CanonicalRef:
@@ -146,3 +151,7 @@ class MemoryMetadata:
         self._kept[ref] = metadata
         if len(self._kept) > METADATA_MAX:
             del self._kept[next(iter(self._kept))]
+
+    async def forget(self, ref: CanonicalRef) -> None:
+        """Keep it no longer; see `SourceMetadataPort`."""
+        self._kept.pop(ref, None)

@@ -202,3 +202,15 @@ async def test_what_is_no_text_is_refused_and_nothing_is_lost(path: Path) -> Non
 def test_a_repr_shows_no_context() -> None:
     """R2."""
     assert "secret" not in repr(metadata("p", context="secret"))
+
+
+async def test_what_is_forgotten_is_kept_nowhere_and_the_others_are(make: Callable[[], SourceMetadataPort]) -> None:
+    """Architecture, Ends: a session that its user deleted is not found again, by a later host either."""
+    store = make()
+    await store.write(ONE, metadata("p1"))
+    await store.write(TWO, metadata("p2"))
+    await store.forget(ONE)
+    await store.forget(ONE)
+    again = make()
+    assert await again.read(ONE) is None
+    assert await again.read(TWO) == metadata("p2")

@@ -28,6 +28,8 @@ from tutti_side.contract import (
 from tutti_side.runtime import (
     InteractionAlreadyAnsweredError,
     InteractionInvalidError,
+    MemoryMetadata,
+    SessionUnknownError,
     SideInProgressError,
     SideNotFoundError,
 )
@@ -437,3 +439,17 @@ async def test_a_cancelled_delete_of_a_held_close_leaves_the_close_going(provide
         provider.adapter.closing.release()
         await trio.testing.wait_all_tasks_blocked()
         assert host.statistics().sides == {}
+
+
+async def test_a_deleted_session_is_not_found_by_a_later_host(provider: Provider) -> None:
+    """Architecture, Ends: source deleted by its user; its metadata go with it."""
+    kept = MemoryMetadata()
+    async with open_host(provider, metadata=kept) as host:
+        await host.start_session(cwd=".", session_id="gone")
+        await host.start_session(cwd=".", session_id="stays")
+        await host.delete_session("gone")
+        await host.delete_session("gone")
+    async with open_host(provider, metadata=kept) as host:
+        with pytest.raises(SessionUnknownError):
+            await host.resume_session("gone")
+        assert (await host.resume_session("stays")).ref.session == "stays"

@@ -44,6 +44,7 @@ ENTRY_POINTS: dict[str, tuple[str, Callable[[DurableGate, Any], Any]]] = {
     "submitted": ("submit", lambda gate, ref: gate.submitted(ref, TurnId("t"), "c")),
     "read_metadata": ("reading metadata", lambda gate, ref: gate.read_metadata(ref)),
     "write_metadata": ("writing metadata", lambda gate, ref: gate.write_metadata(ref, METADATA)),
+    "forget_metadata": ("forgetting metadata", lambda gate, ref: gate.forget_metadata(ref)),
 }
 
 
