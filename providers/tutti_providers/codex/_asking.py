@@ -31,6 +31,10 @@ __all__ = ["Asker", "ThreadInteractions", "refuse"]
 PENDING_MAX = 256
 """Interactions that wait at once in one thread; more are refused."""
 
+REQUEST_BYTES_MAX = 1 << 20
+"""A request longer than that is refused, and paths longer than that together are not remembered: with `PENDING_MAX` and
+`CHANGES_MAX` it bounds what one thread keeps."""
+
 CHANGES_MAX = 64
 """File changes whose paths are remembered for their approvals."""
 
@@ -89,7 +93,10 @@ class ThreadInteractions:
         except (msgspec.DecodeError, RecursionError):
             return
         if isinstance(decoded, FileChangeItem):
-            self._changes[decoded.id] = tuple(change.path for change in decoded.changes)
+            paths = tuple(change.path for change in decoded.changes)
+            if sum(map(len, paths)) > REQUEST_BYTES_MAX:
+                return
+            self._changes[decoded.id] = paths
             if len(self._changes) > CHANGES_MAX:
                 del self._changes[next(iter(self._changes))]
 
@@ -107,7 +114,7 @@ class ThreadInteractions:
         except (msgspec.DecodeError, RecursionError):
             self._unread["malformed"] += 1
             pending = None
-        full = len(self._pending) >= PENDING_MAX
+        full = len(self._pending) >= PENDING_MAX or len(message.line) > REQUEST_BYTES_MAX
         if pending is None or full or not heard or pending.requested.turn_id in ended_turns:
             self._unread["refused"] += 1
             refuse(self._asker, request_id, method)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tutti_providers.codex._asking import PENDING_MAX, ThreadInteractions
+from tutti_providers.codex._asking import PENDING_MAX, REQUEST_BYTES_MAX, ThreadInteractions
 from tutti_providers.codex.schema.notifications import Head
 from tutti_side.contract import (
     Audit,
@@ -156,6 +156,18 @@ def test_more_than_the_bound_are_refused() -> None:
         thread.ask(number)
     assert len(thread.interactions) == PENDING_MAX
     assert [answer for _, answer in thread.asker.sent] == [{"decision": "decline"}] * 3
+
+
+def test_what_is_longer_than_anyone_would_read_is_refused_and_not_kept() -> None:
+    """R12: bounded in bytes as well as in number."""
+    thread = Thread()
+    assert isinstance(thread.ask(0, "t" * (REQUEST_BYTES_MAX + 1)), Audit)
+    assert thread.asker.sent == [(0, {"decision": "decline"})]
+    for paths, kept in ((["a" * REQUEST_BYTES_MAX, "b"], 0), (["a", "b"], 1)):
+        changes = [{"path": path, "kind": {"type": "add"}, "diff": ""} for path in paths]
+        item = {"type": "fileChange", "id": "i", "status": "inProgress", "changes": changes}
+        thread.interactions.item_started(msgspec.Raw(msgspec.json.encode(item)))
+        assert len(thread.interactions._changes) == kept
 
 
 def test_a_turns_end_settles_its_own_and_no_other() -> None:
