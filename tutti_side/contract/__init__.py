@@ -17,7 +17,14 @@ from tutti_side.contract.adapter import (
     StartSession,
 )
 from tutti_side.contract.capabilities import SideCapabilities
-from tutti_side.contract.content import CONTENT_BYTES_MAX, Content, InvalidContentError, TextContent, check_content
+from tutti_side.contract.content import (
+    CONTENT_BYTES_MAX,
+    Content,
+    InvalidContentError,
+    TextContent,
+    check_content,
+    check_instructions,
+)
 from tutti_side.contract.diagnosis import Diagnosis
 from tutti_side.contract.errors import (
     InvalidSettingsError,
@@ -162,5 +169,6 @@ __all__ = [
     "WorkspaceId",
     "check_content",
     "check_id",
+    "check_instructions",
     "new_id",
 ]

@@ -5,9 +5,10 @@ from typing import TypeAlias
 
 import msgspec
 
+from tutti_side.contract.metadata import HOST_CONTEXT_BYTES_MAX
 from tutti_side.errors import TuttiSideError
 
-__all__ = ["CONTENT_BYTES_MAX", "Content", "InvalidContentError", "TextContent", "check_content"]
+__all__ = ["CONTENT_BYTES_MAX", "Content", "InvalidContentError", "TextContent", "check_content", "check_instructions"]
 
 CONTENT_BYTES_MAX = 8 << 20
 """Bound on the text of one turn, in UTF-8 bytes: far above a question, far below a frame of 64 MiB."""
@@ -62,3 +63,17 @@ def check_content(content: str | Sequence[Content]) -> tuple[Content, ...]:
     if size_bytes > CONTENT_BYTES_MAX:
         raise InvalidContentError("content", f"is {size_bytes} bytes of text; at most {CONTENT_BYTES_MAX}")
     return blocks
+
+
+def check_instructions(field: str, text: str | None) -> None:
+    """Raise `InvalidContentError` unless a host context or Side instructions may be sent with every turn."""
+    if text is None:
+        return
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers are not all typed
+        raise InvalidContentError(field, f"is a {type(text).__name__}, not a string")
+    try:
+        size_bytes = len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidContentError(field, "holds a lone surrogate, which is not text") from None
+    if size_bytes > HOST_CONTEXT_BYTES_MAX:
+        raise InvalidContentError(field, f"is {size_bytes} bytes long; at most {HOST_CONTEXT_BYTES_MAX}")

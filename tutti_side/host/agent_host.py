@@ -241,7 +241,7 @@ class AgentHost:
         """
         ref, source = self._side_ref(side_id), self._session_ref(source_id)
         request = RequestId(check_id("request id", request_id))
-        self.controller.require_same(ref, source, request)
+        self.controller.registry.require_same(ref, source, request)
         await self.controller.close_side(ref)
 
     def side_events(self, source_id: str, side_id: str, request_id: str) -> Subscription:
@@ -273,7 +273,7 @@ class AgentHost:
 
     def _find(self, source_id: str, side_id: str, request_id: str) -> SideHandle:
         ref, source = self._side_ref(side_id), self._session_ref(source_id)
-        self.controller.require_same(ref, source, RequestId(check_id("request id", request_id)))
+        self.controller.registry.require_same(ref, source, RequestId(check_id("request id", request_id)))
         return self.controller.find_side(ref)
 
 

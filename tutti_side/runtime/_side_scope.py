@@ -132,7 +132,7 @@ class SideScope:
             if self.lifecycle.state == "open":
                 self.request_close("host_stopped")  # keeps an earlier reason; without one, all around it was cancelled
             try:
-                with self._controller.bounded(CLOSE_BOUND_S if self.binding else RELEASE_BOUND_S) as closing:
+                with self._controller.shutdown.bounded(CLOSE_BOUND_S if self.binding else RELEASE_BOUND_S) as closing:
                     await self._close()  # noqa: ASYNC102 - the scope is shielded, and has a deadline
                 if closing.cancelled_caught:
                     self._note_failed_close(None)
@@ -164,7 +164,7 @@ class SideScope:
             self._adapter, history = await controller.find_source(self.source)
         except SessionUnknownError as error:
             raise OpenFailedError(self.ref.side, "source", str(error)) from error
-        live = controller.live_source(self.source)
+        live = controller.registry.live_source(self.source)
         if history is not None:
             self.source_provider_session_id = history.provider_session_id
             context = history.host_context
@@ -194,7 +194,7 @@ class SideScope:
         seen = binding.capabilities
         if not seen:
             raise OpenFailedError(side, "result", f"the provider's result lacks {', '.join(seen.missing())}")
-        if self._controller.is_foreign(self, binding):
+        if self._controller.registry.is_foreign(self, binding):
             self.binding = None  # whatever that is, it is not ours to close
             raise OpenFailedError(side, "result", "the provider returned an identity that is not a new branch")
         return binding

@@ -1,30 +1,26 @@
 """The controller: which sessions and Sides live, who may open and close them, and the nursery that contains them.
 
-Everything that decides is synchronous and happens between two awaits; waiting happens in the Side's own task (see
+What may be opened or used is decided in `_registry`, between two awaits; waiting happens in the Side's own task (see
 `_side_scope`) or in the caller. Locks are always taken in one order (see `_lifecycle_locks`).
 """
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager
 
 import msgspec
 import trio
 
 from tutti_side.contract import (
-    HOST_CONTEXT_BYTES_MAX,
     NO_METRICS,
     SIDE_INSTRUCTIONS,
     Adapter,
     CanonicalRef,
     EndReason,
-    InvalidContentError,
     Metrics,
     OpenSide,
     RequestId,
     ResumeSession,
-    ScopeRef,
-    SideBinding,
     SideCapabilities,
     SideConversationAdapter,
     SideRef,
@@ -32,22 +28,23 @@ from tutti_side.contract import (
     StartSession,
     TurnId,
     check_id,
+    check_instructions,
 )
 from tutti_side.nursery import open_service_nursery
 from tutti_side.runtime._lifecycle_locks import LifecycleLocks
 from tutti_side.runtime._log import log
+from tutti_side.runtime._registry import Registry
 from tutti_side.runtime._scope import EventScope
 from tutti_side.runtime._session_scope import SessionScope
+from tutti_side.runtime._shutdown import HOST_STOP_S, Shutdown
 from tutti_side.runtime._side_scope import SideScope
 from tutti_side.runtime.errors import (
     HostStoppedError,
-    SessionConflictError,
     SessionExpiredError,
     SessionUnknownError,
     SideConflictError,
     SideExpiredError,
     SideInProgressError,
-    SideNotFoundError,
     SideUnsupportedError,
 )
 from tutti_side.runtime.handles import SessionHandle, SideHandle
@@ -56,20 +53,11 @@ from tutti_side.runtime.statistics import ControllerStatistics
 
 __all__ = ["HOST_STOP_S", "ControllerStatistics", "RuntimeController", "open_controller"]
 
-HOST_STOP_S = 10.0
-"""One deadline for everything that closes when the host stops; it caps every shield."""
-
 SNAPSHOT_WAIT_S = 20.0
 """A close of the source waits so long for an open that is taking its snapshot; then it aborts the open."""
 
 ABORT_WAIT_S = 5.0
 """An opener that is cancelled waits so long for its rollback."""
-
-SUBMITS_REMEMBERED_MAX = 65_536
-"""Canonical submits whose `client_submit_id` a Side may not use."""
-
-ENDED_REMEMBERED_MAX = 65_536
-"""Closed and expired ids that are refused for ever; older ones are forgotten, and would be taken for new."""
 
 
 class RuntimeController:
@@ -82,33 +70,29 @@ class RuntimeController:
         self.durable = durable
         self.metrics = metrics
         self.failed_closes = 0
-        self._submits: dict[tuple[str, str], None] = {}
+        self.registry = Registry()
+        self.shutdown = Shutdown()
         self._nursery = nursery
         self._adapters = adapters
-        self._sessions: dict[CanonicalRef, SessionScope] = {}
-        self._sides: dict[SideRef, SideScope] = {}
-        self._ended: dict[ScopeRef, EndReason] = {}
-        self._stop_deadline = float("inf")
-        self._shields: dict[trio.CancelScope, None] = {}  # a set would be walked in another order each run
         self._dropped_events = 0
         self._live_sides = 0
 
     def statistics(self) -> ControllerStatistics:
         """Return counts, without touching anything."""
         states: dict[str, int] = {}
-        for side in self._sides.values():
+        for side in self.registry.sides.values():
             states[side.lifecycle.state] = states.get(side.lifecycle.state, 0) + 1
-        scopes = [session.events for session in self._sessions.values()]
-        scopes += [side.events for side in self._sides.values()]
+        scopes = [session.events for session in self.registry.sessions.values()]
+        scopes += [side.events for side in self.registry.sides.values()]
         return ControllerStatistics(
-            sessions=len(self._sessions),
+            sessions=len(self.registry.sessions),
             sides=states,
             interactions_open=sum(len(scope.interactions.open) for scope in scopes),
             subscribers=sum(len(scope.hub) for scope in scopes),
             buffered_events=sum(scope.buffered_events for scope in scopes),
             locks_in_use=self.locks.in_use,
             locks_waiting=self.locks.waiting,
-            remembered_ends=len(self._ended),
+            remembered_ends=len(self.registry.ended),
             failed_closes=self.failed_closes,
             dropped_events=self._dropped_events,
         )
@@ -153,9 +137,7 @@ class RuntimeController:
         Cancellation: rolled back.
         """
         check_instructions("host_context", host_context)
-        self._require_free(ref)
-        if ref in self._ended:
-            raise SessionExpiredError(ref.session, self._ended[ref])
+        self.registry.require_fresh(ref)
         adapter = self._adapters[provider]
 
         async def start(sink: EventScope) -> SourceMetadata:
@@ -182,8 +164,8 @@ class RuntimeController:
 
         Cancellation: rolled back.
         """
-        self._require_free(ref)
-        if self._ended.get(ref) == "source_deleted":
+        self.registry.require_free(ref)
+        if self.registry.is_deleted(ref):
             raise SessionExpiredError(ref.session, "source_deleted")
         kept = await self.read_history(ref)
         adapter = self._adapters[kept.provider]
@@ -196,21 +178,13 @@ class RuntimeController:
 
         return await self._open_session(ref, adapter, resume)
 
-    def _require_free(self, ref: CanonicalRef) -> None:
-        """Raise `SessionConflictError` when this id is a live session's, or is or was a Side's: one id, one thing."""
-        if ref in self._sessions:
-            raise SessionConflictError(ref.session, "is in use here; use the handle of that session, or a fresh id")
-        as_side = SideRef(ref.workspace, ref.session)  # type: ignore[arg-type]
-        if as_side in self._sides or as_side in self._ended:
-            raise SessionConflictError(ref.session, "is a Side's; use a fresh id")
-
     async def _open_session(
         self, ref: CanonicalRef, adapter: Adapter, begin: Callable[[EventScope], Awaitable[SourceMetadata]]
     ) -> SessionHandle:
-        self._require_running()
-        self._require_free(ref)
+        self.shutdown.require_running()
+        self.registry.require_free(ref)
         session = SessionScope(ref, adapter, self._lose_session, self.durable.report, self.note_dropped)
-        self._sessions[ref] = session
+        self.registry.sessions[ref] = session
         begun = False
         try:
             async with self.locks.hold(ref):
@@ -222,12 +196,12 @@ class RuntimeController:
                 session.provider_session_id = metadata.provider_session_id
                 session.metadata = metadata
                 session.state = "open"
-                self._ended.pop(ref, None)
+                self.registry.ended.pop(ref, None)
                 session.events.commit(metadata.provider_session_id, ())
         except BaseException:
             if begun:
-                await self._close_adapter(session, self.bounded(ABORT_WAIT_S))  # noqa: ASYNC102 - shields itself
-            self._sessions.pop(ref, None)
+                await self._close_adapter(session, self.shutdown.bounded(ABORT_WAIT_S))  # noqa: ASYNC102 - shields itself
+            self.registry.sessions.pop(ref, None)
             session.state = "closed"
             session.events.close("closed")
             raise
@@ -244,16 +218,16 @@ class RuntimeController:
         Cancellation: as for `close_session`; the Sides close in their own tasks.
         """
         self._close_sides_of(ref)  # at first, since one that is opening holds the session's lock
-        session = self._sessions.get(ref)
+        session = self.registry.sessions.get(ref)
         if session is not None:
             await self.close_session(session, "source_deleted")
-        self._remember(ref, "source_deleted")
+        self.registry.remember(ref, "source_deleted")
         for side in self._close_sides_of(ref):
             await side.gone.wait()
         await self.durable.forget_metadata(ref)
 
     def _close_sides_of(self, ref: CanonicalRef) -> list[SideScope]:
-        sides = [side for side in self._sides.values() if side.source == ref]
+        sides = [side for side in self.registry.sides.values() if side.source == ref]
         for side in sides:
             side.request_close("source_deleted")
         return sides
@@ -285,7 +259,7 @@ class RuntimeController:
         with trio.move_on_after(SNAPSHOT_WAIT_S) as waited:
             await self._close_session_locked(session, reason)
         if waited.cancelled_caught:
-            for side in self._sides.values():
+            for side in self.registry.sides.values():
                 if side.source == session.ref:
                     side.abort("its source is closing")
             await self._close_session_locked(session, reason)
@@ -295,7 +269,7 @@ class RuntimeController:
             if session.state != "open":
                 return
             session.state = "closing"
-            await self._close_adapter(session, self.bounded(SNAPSHOT_WAIT_S))
+            await self._close_adapter(session, self.shutdown.bounded(SNAPSHOT_WAIT_S))
             session.events.close(reason)
             self._forget_session(session)
 
@@ -303,8 +277,8 @@ class RuntimeController:
         """Follow a session that its adapter lost; what the adapter still holds of it is released in the background."""
         was_open = session.state == "open"
         self._forget_session(session)
-        if was_open and self._stop_deadline == float("inf"):
-            bound = self.bounded(SNAPSHOT_WAIT_S, shield=False)
+        if was_open and not self.shutdown.has_begun:
+            bound = self.shutdown.bounded(SNAPSHOT_WAIT_S, shield=False)
             self._nursery.start_soon(self._close_adapter, session, bound, name=f"lost:{session.ref.session}")
 
     async def _close_adapter(self, session: SessionScope, bound: AbstractContextManager[trio.CancelScope]) -> None:
@@ -332,9 +306,9 @@ class RuntimeController:
 
     def _forget_session(self, session: SessionScope) -> None:
         """Take a session that is over out of the registry: it was closed, or its adapter lost it. Idempotent."""
-        if self._sessions.get(session.ref) is session and session.state != "starting":
-            del self._sessions[session.ref]
-            self._remember(session.ref, session.events.ended or "closed")
+        if self.registry.sessions.get(session.ref) is session and session.state != "starting":
+            del self.registry.sessions[session.ref]
+            self.registry.remember(session.ref, session.events.ended or "closed")
             session.state = "closed"
         session.ended.set()
 
@@ -361,8 +335,8 @@ class RuntimeController:
 
         Cancellation: harmless.
         """
-        session = self._sessions.get(source)
-        if session is not None and session.is_live:
+        session = self.registry.live_source(source)
+        if session is not None:
             await trio.lowlevel.checkpoint()
             return session.adapter, None
         history = await self.read_history(source)
@@ -376,7 +350,7 @@ class RuntimeController:
 
         Cancellation: harmless.
         """
-        if self._ended.get(ref) == "source_deleted":
+        if self.registry.is_deleted(ref):
             raise SessionUnknownError(ref.session, "was deleted")
         kept = await self.durable.read_metadata(ref)
         if kept is None:
@@ -458,25 +432,12 @@ class RuntimeController:
 
     def _claim(self, ref: SideRef, source: CanonicalRef, request_id: RequestId, instructions: str) -> SideScope:
         """Return the Side under this identity, reserved anew if there is none; synchronous, so it cannot be raced."""
-        self.require_same(ref, source, request_id)
-        side = self._sides.get(ref)
+        side = self.registry.find_or_allow(ref, source, request_id)
         if side is not None:
-            if side.lifecycle.state == "draining" or side.is_given_up:
-                raise SideInProgressError(ref.side, "draining")
-            if side.lifecycle.state == "closing" or (side.lifecycle.state == "open" and side.is_ending):
-                raise side.expired()
             return side
-        if ref in self._ended:
-            raise SideExpiredError(ref.side, self._ended[ref])
-        as_session = CanonicalRef(ref.workspace, ref.side)  # type: ignore[arg-type]
-        if as_session in self._sessions or as_session in self._ended:
-            raise SideConflictError(ref.side, source.session, request_id, "is a canonical session's id")
-        as_side = SideRef(source.workspace, source.session)  # type: ignore[arg-type]
-        if as_side in self._sides or as_side in self._ended:
-            raise SideConflictError(ref.side, source.session, request_id, "would branch a Side, which has no history")
-        self._require_running()
+        self.shutdown.require_running()
         request = OpenSide(side=ref, source=source, instructions=instructions)
-        side = self._sides[ref] = SideScope(self, request, request_id)
+        side = self.registry.sides[ref] = SideScope(self, request, request_id)
         self._nursery.start_soon(side.run, name=f"side:{ref.side}")
         return side
 
@@ -490,7 +451,7 @@ class RuntimeController:
                 raise
             if not side.settled.is_set():
                 side.abort("nobody waits for it any more")
-                with self.bounded(ABORT_WAIT_S):
+                with self.shutdown.bounded(ABORT_WAIT_S):
                     await side.settled.wait()  # noqa: ASYNC102 - `bounded` shields
                     if not side.events.is_committed:  # the abort can come too late to stop the commit
                         await side.gone.wait()  # noqa: ASYNC102 - `bounded` shields
@@ -500,46 +461,16 @@ class RuntimeController:
         finally:
             side.openers -= 1
 
-    def live_source(self, source: CanonicalRef) -> SessionScope | None:
-        """Return the live session of this ref, if a connection of ours holds it."""
-        session = self._sessions.get(source)
-        return session if session is not None and session.is_live else None
-
     def require_own_submit(self, side: SideScope, client_submit_id: str | None) -> None:
         """Refuse a Side's submit under an id that a canonical submit has: the two must never be paired."""
-        if client_submit_id is not None and (side.ref.workspace, client_submit_id) in self._submits:
+        if self.registry.is_canonical_submit(side.ref, client_submit_id):
             self.durable.note_refused("paired submit", side.ref)
             problem = "was asked to submit under the client_submit_id of a canonical submit"
             raise SideConflictError(side.ref.side, side.source.session, side.request_id, problem)
 
-    def claim_submit(self, ref: CanonicalRef, client_submit_id: str | None) -> None:
-        """Take note of the id of a canonical submit, before it is made: a Side may not use it from now on."""
-        if client_submit_id is not None:
-            self._submits[(ref.workspace, client_submit_id)] = None
-            if len(self._submits) > SUBMITS_REMEMBERED_MAX:
-                del self._submits[next(iter(self._submits))]
-
     def note_submit(self, ref: CanonicalRef, turn_id: TurnId, client_submit_id: str | None) -> None:
         """Take note that a canonical submit became a turn."""
         self.durable.submitted(ref, turn_id, client_submit_id)
-
-    def is_foreign(self, side: SideScope, binding: SideBinding) -> bool:
-        """True when what the adapter returned is not a new branch of the source that was asked for."""
-        if binding.source_provider_session_id != side.source_provider_session_id:
-            return True
-        known = {side.source_provider_session_id}  # a historical source is not among the live ones
-        known.update(session.provider_session_id for session in self._sessions.values())
-        known.update(
-            other.binding.provider_session_id for other in self._sides.values() if other.binding and other is not side
-        )
-        return binding.provider_session_id in known
-
-    def require_same(self, ref: SideRef, source: CanonicalRef, request_id: RequestId) -> None:
-        """Raise `SideConflictError` when there is a Side under this id, and it is another source's or request's."""
-        side = self._sides.get(ref)
-        if side is not None and (side.source != source or side.request_id != request_id):
-            problem = "belongs to another source or request"
-            raise SideConflictError(ref.side, source.session, request_id, problem)
 
     def find_side(self, ref: SideRef) -> SideHandle:
         """Return a handle of an open Side.
@@ -549,23 +480,14 @@ class RuntimeController:
           SideExpiredError: it was closed or lost.
           SideNotFoundError: there is no such Side.
         """
-        side = self._sides.get(ref)
-        if side is None:
-            if ref in self._ended:
-                raise SideExpiredError(ref.side, self._ended[ref])
-            raise SideNotFoundError(ref.side)
-        if side.lifecycle.state == "closing":
-            raise side.expired()
-        if side.lifecycle.state != "open":
-            raise SideInProgressError(ref.side, side.lifecycle.state)
-        return SideHandle(self, side, None)
+        return SideHandle(self, self.registry.find_open(ref), None)
 
     async def close_side(self, ref: SideRef) -> None:
         """Close a Side, in whatever state it is; an unknown or ended one is closed already.
 
         Cancellation: the close goes on in the Side's own task.
         """
-        side = self._sides.get(ref)
+        side = self.registry.sides.get(ref)
         if side is None:
             await trio.lowlevel.checkpoint()
             return
@@ -574,60 +496,33 @@ class RuntimeController:
 
     def forget_side(self, side: SideScope, reason: EndReason | None) -> None:
         """Take a Side that is gone out of the registry; `reason` is None when it never was, and its id stays free."""
-        self._sides.pop(side.ref, None)
+        self.registry.sides.pop(side.ref, None)
         if side.events.is_committed:
             self._live_sides -= 1
             self.metrics.gauge("live_sides", self._live_sides)
             self.metrics.count("side_ends", reason=reason or "closed")
         if reason is not None:
-            self._remember(side.ref, reason)
+            self.registry.remember(side.ref, reason)
 
     # The end
-
-    @contextmanager
-    def bounded(self, bound_s: float, *, shield: bool = True) -> Iterator[trio.CancelScope]:
-        """Shield the block, and end it at its own bound or the host's deadline, whichever is first.
-
-        The host's stop caps it in both orders: also when it comes while the block runs.
-        """
-        deadline = min(trio.current_time() + bound_s, self._stop_deadline)
-        with trio.CancelScope(shield=shield, deadline=deadline) as scope:
-            self._shields[scope] = None
-            try:
-                yield scope
-            finally:
-                del self._shields[scope]
 
     async def stop(self) -> None:
         """Close all Sides in parallel, then all sessions; bounded by `HOST_STOP_S` from the first call on.
 
         Cancellation: what is left is closed by force with the provider's connection.
         """
-        if self._stop_deadline == float("inf"):
-            self._stop_deadline = trio.current_time() + HOST_STOP_S
-            for scope in self._shields:
-                scope.deadline = min(scope.deadline, self._stop_deadline)
-        with trio.CancelScope(shield=True, deadline=self._stop_deadline):
-            sides = list(self._sides.values())
+        with trio.CancelScope(shield=True, deadline=self.shutdown.begin()):
+            sides = list(self.registry.sides.values())
             for side in sides:
                 side.request_close("host_stopped")
             for side in sides:
                 await side.gone.wait()
             async with trio.open_nursery() as nursery:
-                for session in list(self._sessions.values()):
+                for session in list(self.registry.sessions.values()):
                     nursery.start_soon(self._close_session_locked, session, "host_stopped")
-        for session in list(self._sessions.values()):  # the deadline has passed: whoever waits for one is told
+        for session in list(self.registry.sessions.values()):  # the deadline has passed: whoever waits for one is told
             session.events.close("host_stopped")
             self._forget_session(session)
-
-    def _require_running(self) -> None:
-        if self._stop_deadline != float("inf"):
-            raise HostStoppedError
-
-    def _remember(self, ref: ScopeRef, reason: EndReason) -> None:
-        self._ended[ref] = reason
-        if len(self._ended) > ENDED_REMEMBERED_MAX:
-            del self._ended[next(iter(self._ended))]
 
 
 def open_outcome(error: Exception) -> str:
@@ -642,20 +537,6 @@ def open_outcome(error: Exception) -> str:
     if isinstance(error, SideConflictError | SideInProgressError | HostStoppedError):
         return "refused"
     return "failed"
-
-
-def check_instructions(field: str, text: str | None) -> None:
-    """Raise `InvalidContentError` unless a host context or Side instructions may be sent with every turn."""
-    if text is None:
-        return
-    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers are not all typed
-        raise InvalidContentError(field, f"is a {type(text).__name__}, not a string")
-    try:
-        size_bytes = len(text.encode())
-    except UnicodeEncodeError:
-        raise InvalidContentError(field, "holds a lone surrogate, which is not text") from None
-    if size_bytes > HOST_CONTEXT_BYTES_MAX:
-        raise InvalidContentError(field, f"is {size_bytes} bytes long; at most {HOST_CONTEXT_BYTES_MAX}")
 
 
 @asynccontextmanager

@@ -221,7 +221,7 @@ class _ScopeHandle:
         try:
             result = await turn.wait()
         except trio.Cancelled:
-            with self.controller.bounded(CANCEL_BOUND_S):
+            with self.controller.shutdown.bounded(CANCEL_BOUND_S):
                 try:
                     await turn.cancel()  # noqa: ASYNC102 - `bounded` shields
                     await turn._record.settled.wait()  # noqa: ASYNC102 - as above; a provider takes it before the end
@@ -434,7 +434,7 @@ class SessionHandle(_ScopeHandle):
         finally:
             side.scope.request_close()
             # The Side's own task closes it within its bound; this only waits for it.
-            with self.controller.bounded(CLOSE_WAIT_S):
+            with self.controller.shutdown.bounded(CLOSE_WAIT_S):
                 await side.close()  # noqa: ASYNC102 - `bounded` shields
 
     async def close(self) -> None:
@@ -460,7 +460,7 @@ class SessionHandle(_ScopeHandle):
         return SessionBusyError(self.ref.session)
 
     def _claim_submit(self, client_submit_id: str | None) -> None:
-        self.controller.claim_submit(self.ref, client_submit_id)
+        self.controller.registry.claim_submit(self.ref, client_submit_id)
 
     def _host_context(self) -> str | None:
         return self.scope.host_context

@@ -95,7 +95,7 @@ async def test_each_operation_checks_source_and_request_again(provider: Provider
             await OPERATIONS[operation](host, source, "s", request)
         assert (caught.value.side_id, caught.value.source, caught.value.request_id) == ("s", source, request)
         assert provider.adapter.log == log
-        assert host.controller.find_side(next(iter(host.controller._sides))).is_open
+        assert host.controller.find_side(next(iter(host.controller.registry.sides))).is_open
 
 
 @pytest.mark.parametrize("operation", ON_AN_OPEN_SIDE)

@@ -214,7 +214,7 @@ async def test_an_open_that_everybody_left_is_not_joined(provider: Provider) -> 
         await host.start_session(cwd=".", session_id="main")
         nursery.start_soon(host.open_side, "main", "s", "r")
         await adapter.opening.reached.wait()
-        (side,) = host.controller._sides.values()
+        (side,) = host.controller.registry.sides.values()
         side.abort("as the last to leave does")
         with pytest.raises(SideInProgressError) as caught:
             await host.open_side("main", "s", "r")

@@ -322,7 +322,7 @@ async def test_a_close_of_an_opening_side_cancels_the_open(provider: Provider) -
         results: list[Any] = []
         await open_in(nursery, session, results, side_id="s", request_id="r")
         await adapter.opening.reached.wait()
-        await host.controller.close_side(next(iter(host.controller._sides)))
+        await host.controller.close_side(next(iter(host.controller.registry.sides)))
         await trio.testing.wait_all_tasks_blocked()
         (error,) = results
         assert isinstance(error, SideExpiredError)

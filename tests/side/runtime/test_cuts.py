@@ -60,7 +60,7 @@ OPERATIONS: dict[str, Callable[[AgentHost, Any], Awaitable[Any]]] = {
 
 
 async def close_main(host: AgentHost) -> None:
-    (session,) = (scope for scope in host.controller._sessions.values() if scope.ref.session == "main")
+    (session,) = (scope for scope in host.controller.registry.sessions.values() if scope.ref.session == "main")
     await host.controller.close_session(session)
 
 
@@ -113,11 +113,11 @@ async def test_a_cancel_after_any_step_of_any_task_leaves_everything_consistent(
             was_cut = await cut(host, adapter, operation, steps)
             seen = host.statistics()
             assert set(seen.sides) <= {"open"}, steps
-            here = {ref.side for ref in host.controller._sides}
+            here = {ref.side for ref in host.controller.registry.sides}
             assert alive_at_the_provider(adapter.log) == here, steps
             assert (seen.locks_in_use, seen.locks_waiting, seen.buffered_events) == (0, 0, 0), steps
-            assert {scope.state for scope in host.controller._sessions.values()} <= {"open"}, steps
-            for side in host.controller._sides.values():
+            assert {scope.state for scope in host.controller.registry.sessions.values()} <= {"open"}, steps
+            for side in host.controller.registry.sides.values():
                 turns = side.events.turns
                 assert not turns._starting, steps
                 assert turns.active is None or adapter.active.get(side.ref) == turns.active.turn_id, steps

@@ -140,7 +140,7 @@ async def test_a_side_and_its_source_never_answer_for_each_other(provider: Provi
     adapter = provider.adapter
     async with open_host(provider) as host:
         side = await open_one(host)
-        source = next(iter(host.controller._sessions.values()))
+        source = next(iter(host.controller.registry.sessions.values()))
         adapter.ask(source.ref, KINDS["approval"][0])
         assert side.interactions == ()
         with pytest.raises(InteractionInvalidError) as caught:

@@ -69,7 +69,7 @@ class Stage:
             self.adapter.releasing.hold()
         self.nursery.start_soon(self._open)
         await trio.testing.wait_all_tasks_blocked()
-        (self.scope,) = self.host.controller._sides.values()
+        (self.scope,) = self.host.controller.registry.sides.values()
         if self.opened and not isinstance(self.opened[0], TuttiSideError):
             self.subscription = self.opened[0].events()
         if state == "closing":
