@@ -11,7 +11,7 @@ from tutti_providers.codex._router import Router
 from tutti_providers.codex.adapter import CodexAdapter
 from tutti_providers.codex.schema.requests import UnsubscribeParams
 from tutti_side.contract import TurnCompleted
-from tutti_side.runtime import RuntimeController
+from tutti_side.runtime._registry import Registry
 from tutti_side.runtime._scope import EventScope
 from tutti_side.testing.simulate import find_bed
 from tutti_side.testing.simulation import simulate
@@ -79,7 +79,7 @@ def lose_a_number(patch: pytest.MonkeyPatch) -> None:
 
 def forget_the_closed(patch: pytest.MonkeyPatch) -> None:
     """F23, R8: a closed Side's id is free again."""
-    patch.setattr(RuntimeController, "_remember", lambda self, ref, reason: None)
+    patch.setattr(Registry, "remember", lambda self, ref, reason: None)
 
 
 def first_violation() -> str | None:
