@@ -2,7 +2,7 @@
 
 Read the pure files first: `_side_state` (lifecycle table), `_gate` (before the commit), `_turns` (whose text is whose),
 `_interactions` (what waits for its user), `_registry` (which ids live, which are over). `_scope` is where an adapter's
-events arrive; `event_hub` is where subscribers are; `_session_scope` is one live session, `_side_scope` one Side's task;
+events arrive; `event_hub` is where subscribers are; `_session_scope` is one live session, `_side_scope` a Side;
 `controller` opens and closes, and contains failures; `_shutdown` is the host's one deadline; `sweeper` ends what would
 not close; `handles` is what a user holds, `ports` what a host brings. Nothing here knows a provider, a store or a wire.
 """

@@ -304,7 +304,7 @@ def test_a_structure_that_contains_itself_is_refused() -> None:
 
 
 def test_an_error_answer_keeps_its_whole_text_and_shows_none_of_it() -> None:
-    """Observed on Codex app-server: an unknown method is answered with several kB of names. R2: it may quote a prompt."""
+    """Codex answers an unknown method with several kB of names; R2: a text can quote a prompt."""
     text = "Invalid request: unknown variant `bogus`, expected one of " + "`method`, " * 500
     raw = Raw(msgspec.json.encode({"code": -32600, "message": text, "data": {"a": 1}}))
 
