@@ -3,8 +3,12 @@
 import argparse
 import importlib.metadata
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import Protocol, cast
 
 from tutti_side.cli import _demo, _doctor, _sink
@@ -58,11 +62,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return EXIT_USAGE
     try:
-        code: int = args.run(args)
-        sys.stdout.flush()
+        with _terminated_as_interrupted():
+            code: int = args.run(args)
+            sys.stdout.flush()
     except (TuttiSideError, KeyboardInterrupt, OSError, BaseExceptionGroup) as error:
         return _report(error)
     return code
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Let SIGTERM end a command as Ctrl-C does: what it opened is closed, and its temporary directory removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _parser() -> argparse.ArgumentParser:

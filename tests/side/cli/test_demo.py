@@ -1,7 +1,11 @@
 """`tutti-side demo`: what it shows, what it asserts, and that it says so when something does not hold."""
 
 import json
+import os
 import pathlib
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -107,3 +111,20 @@ def test_without_a_binary_the_demo_says_how_to_get_one(
     assert shown.out == ""
     assert shown.err.startswith("tutti-side: CODEX_BIN names /no/such/codex as the Codex binary")
     assert "pip install 'tutti-side[codex]'" in shown.err
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM], ids=lambda sign: sign.name)
+def test_a_signal_in_mid_demo_ends_it_quietly_and_leaves_nothing(tmp_path: pathlib.Path, sign: signal.Signals) -> None:
+    """R13: whoever stops it, its temporary directory goes with it."""
+    code = "import sys; from tutti_side.cli import main; sys.exit(main(['demo', '--provider', 'scripted']))"
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], env=env, stdout=pipe, stderr=pipe, text=True) as demo:
+        assert demo.stdout is not None
+        assert any("a Side is open" in line for line in demo.stdout)
+        demo.send_signal(sign)
+        _, complaints = demo.communicate(timeout=30)
+    assert demo.returncode == 130
+    assert complaints == ""
+    assert list(tmp_path.iterdir()) == []
