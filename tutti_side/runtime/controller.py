@@ -26,7 +26,6 @@ from tutti_side.contract import (
     SideRef,
     SourceMetadata,
     StartSession,
-    TurnId,
     check_id,
     check_instructions,
 )
@@ -467,10 +466,6 @@ class RuntimeController:
             self.durable.note_refused("paired submit", side.ref)
             problem = "was asked to submit under the client_submit_id of a canonical submit"
             raise SideConflictError(side.ref.side, side.source.session, side.request_id, problem)
-
-    def note_submit(self, ref: CanonicalRef, turn_id: TurnId, client_submit_id: str | None) -> None:
-        """Take note that a canonical submit became a turn."""
-        self.durable.submitted(ref, turn_id, client_submit_id)
 
     def find_side(self, ref: SideRef) -> SideHandle:
         """Return a handle of an open Side.

@@ -466,7 +466,7 @@ class SessionHandle(_ScopeHandle):
         return self.scope.host_context
 
     def _note_submit(self, turn_id: TurnId, client_submit_id: str | None) -> None:
-        self.controller.note_submit(self.ref, turn_id, client_submit_id)
+        self.controller.durable.submitted(self.ref, turn_id, client_submit_id)
 
 
 CLOSE_WAIT_S = 20.0

@@ -197,8 +197,7 @@ class Connection:
         except ConnectionClosedError as error:
             raise ProviderLostError(None if error.exit is None else error.exit.status) from error
         except RemoteError as error:
-            # Not its cause: the words in that one's message can quote what was sent, and a traceback would show them.
-            raise RequestRefusedError(method, error.code, error.message) from None
+            raise RequestRefusedError(method, error.code, error.message) from error
         except RequestTimeoutError as error:
             raise UnansweredError(method, deadline_s) from error
         except InvalidResultError as error:
