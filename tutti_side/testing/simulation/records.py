@@ -1,0 +1,339 @@
+"""What a simulated run is seen as: one list of records, in order. Pure; knows no runtime and no provider.
+
+Three tell: the driver (jobs, and what their users saw), the provider's stand-in (what really went over its wire, in
+words that any provider has), and the clock of both is the run's own. The checkers judge this list and nothing else, so
+whatever a rule is about has to be in it. The order of the list is the order in which things happened.
+
+A `child` is the provider's own id of a thread, session or Side. An `owner` is what the driver calls it: ``p0`` for a
+session's slot, ``w/s3`` for a Side in workspace ``w``.
+"""
+
+import msgspec
+
+__all__ = [
+    "Asked",
+    "Answered",
+    "BranchAsked",
+    "BranchAnswered",
+    "ConnectionEnded",
+    "ConnectionOpened",
+    "Fault",
+    "Healed",
+    "HostEnded",
+    "HostStopping",
+    "InterruptAsked",
+    "JobBegan",
+    "JobEnded",
+    "LogLine",
+    "Matched",
+    "Read",
+    "Record",
+    "ReleaseAnswered",
+    "ReleaseAsked",
+    "ResumeAsked",
+    "Sampled",
+    "SeenEvent",
+    "SideEnded",
+    "SideOpened",
+    "Stormed",
+    "Stored",
+    "SubscriptionEnded",
+    "TurnAnswered",
+    "TurnAsked",
+    "TurnBegan",
+    "TurnEnded",
+    "WentOver",
+]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
+    """Base of all."""
+
+    at_s: float
+    """Virtual time."""
+
+
+# Told by the driver
+
+
+class Stormed(Record, frozen=True, kw_only=True, tag=True):
+    """The faults begin."""
+
+
+class Healed(Record, frozen=True, kw_only=True, tag=True):
+    """They end. From here on nothing is asked for but what the driver does to see that all converged."""
+
+
+class JobBegan(Record, frozen=True, kw_only=True, tag=True):
+    """A job begins one call of the public API."""
+
+    job: int
+    call: int
+    """Unique in the run; its `JobEnded` has the same."""
+    what: str
+    """``open``, ``send``, ``wait``, ``cancel``, ``respond``, ``close``, ``resolve``, ``start``, ``close session``, …"""
+    owner: str = ""
+    source: str = ""
+    """With ``open``: the owner of the session that is branched."""
+    request: str = ""
+    detail: str = ""
+    """With ``respond``: the option, or ``answers``. With ``send``: the question's number."""
+
+
+class JobEnded(Record, frozen=True, kw_only=True, tag=True):
+    """The call has come to its end."""
+
+    job: int
+    call: int
+    outcome: str
+    """``ok``, ``cut off`` when the driver cancelled it, or the type of the error."""
+    is_typed: bool = True
+    """False when the error is none of the product's own, which it never may be."""
+    returned: str = ""
+    """With ``wait``: how the turn ended, for example ``completed``. With ``open``: the handle's side id."""
+    child: str = ""
+    """With ``start`` and ``resume``: the session's id at the provider; with ``open``: the Side's, once known."""
+    text: str = ""
+    """With ``wait``: what was said."""
+    turn: str = ""
+
+
+class SideOpened(Record, frozen=True, kw_only=True, tag=True):
+    """A call returned a Side: it is open for its user."""
+
+    owner: str
+    source: str
+    child: str
+
+
+class SideEnded(Record, frozen=True, kw_only=True, tag=True):
+    """A user was told that a Side is over: its close returned, or its terminal event was seen."""
+
+    owner: str
+    reason: str
+
+
+class SeenEvent(Record, frozen=True, kw_only=True, tag=True):
+    """One event, as one subscription saw it."""
+
+    subscription: int
+    owner: str
+    sequence: int
+    type: str
+    """The contract's tag, for example ``message.delta``."""
+    turn: str = ""
+    item: str = ""
+    text: str = ""
+    interaction: str = ""
+    status: str = ""
+    options: tuple[str, ...] = ()
+    child: str = ""
+    """With ``session.started``: the provider's id."""
+
+
+class SubscriptionEnded(Record, frozen=True, kw_only=True, tag=True):
+    """A subscription came to its end, with or without a terminal event or gap before."""
+
+    subscription: int
+    owner: str
+
+
+class Stored(Record, frozen=True, kw_only=True, tag=True):
+    """Something durable was written, through a port: metadata, or a canonical event that was reported."""
+
+    what: str
+    """``metadata`` or ``report``."""
+    owner: str
+    """As the port was told: the session's id."""
+    text: str
+    """All of it, as JSON."""
+
+
+class LogLine(Record, frozen=True, kw_only=True, tag=True):
+    """A line of the product's log, whole."""
+
+    text: str
+
+
+class Sampled(Record, frozen=True, kw_only=True, tag=True):
+    """Counts at one moment, by name; see the bounds in the checkers."""
+
+    where: str
+    """``fault``, ``healed``, ``end``."""
+    counts: dict[str, int]
+
+
+class Matched(Record, frozen=True, kw_only=True, tag=True):
+    """A fault struck while a Side of its connection was in that state of its lifecycle."""
+
+    owner: str
+    state: str
+    fault: str
+
+
+class HostStopping(Record, frozen=True, kw_only=True, tag=True):
+    """The host's block ends."""
+
+    host: int
+
+
+class HostEnded(Record, frozen=True, kw_only=True, tag=True):
+    """It has ended."""
+
+    host: int
+    tasks: int
+    """Tasks that are alive now and were not before the host."""
+    threads: int
+    """Threads that are not Trio's idle cache."""
+    error: str = ""
+    """The exception that left the block, if one did."""
+
+
+# Told by the provider's stand-in
+
+
+class Fault(Record, frozen=True, kw_only=True, tag=True):
+    """A fault struck."""
+
+    fault: str
+    """The name of its kind; see `SimulatedBed.faults`."""
+    connection: int
+    child: str = ""
+    """Whose messages it concerns, if that can be said."""
+
+
+class ConnectionOpened(Record, frozen=True, kw_only=True, tag=True):
+    """A connection to a fresh process of the provider."""
+
+    connection: int
+    attested: bool = True
+    """False when it is of a version that may not be offered Sides."""
+
+
+class ConnectionEnded(Record, frozen=True, kw_only=True, tag=True):
+    """It is gone; no message of it comes any more."""
+
+    connection: int
+
+
+class WentOver(Record, frozen=True, kw_only=True, tag=True):
+    """The provider wrote something that we could have read from this moment on."""
+
+    connection: int
+    bytes: int
+
+
+class Read(Record, frozen=True, kw_only=True, tag=True):
+    """Our reader took bytes."""
+
+    connection: int
+    bytes: int
+
+
+class BranchAsked(Record, frozen=True, kw_only=True, tag=True):
+    """A branch was asked for on the wire."""
+
+    connection: int
+    request: str
+    source: str
+    """The child that is branched."""
+    owner: str
+    """The Side whose instructions it carries, as far as they name one; see `SIDE_MARK`."""
+    restricted: bool = True
+    """False when it asks for more than its source may."""
+
+
+class BranchAnswered(Record, frozen=True, kw_only=True, tag=True):
+    """It was answered."""
+
+    connection: int
+    request: str
+    child: str = ""
+    """Empty for a refusal."""
+
+
+class ReleaseAsked(Record, frozen=True, kw_only=True, tag=True):
+    """A child is given up on the wire (for Codex: unsubscribed)."""
+
+    connection: int
+    child: str
+
+
+class ReleaseAnswered(Record, frozen=True, kw_only=True, tag=True):
+    """It is released at the provider."""
+
+    connection: int
+    child: str
+
+
+class ResumeAsked(Record, frozen=True, kw_only=True, tag=True):
+    """A child is to be loaded again; never a Side's."""
+
+    connection: int
+    child: str
+
+
+class TurnAsked(Record, frozen=True, kw_only=True, tag=True):
+    """A turn was asked for on the wire."""
+
+    connection: int
+    child: str
+    question: str = ""
+    restricted: bool = True
+    """False when a Side's turn asks for more than its source may."""
+
+
+class TurnAnswered(Record, frozen=True, kw_only=True, tag=True):
+    """And answered; `turn` is empty for a refusal."""
+
+    connection: int
+    child: str
+    turn: str = ""
+
+
+class TurnBegan(Record, frozen=True, kw_only=True, tag=True):
+    """The provider said that a turn began."""
+
+    connection: int
+    child: str
+    turn: str
+
+
+class TurnEnded(Record, frozen=True, kw_only=True, tag=True):
+    """The provider said that a turn ended."""
+
+    connection: int
+    child: str
+    turn: str
+    status: str
+    """``completed``, ``failed`` or ``canceled``."""
+
+
+class InterruptAsked(Record, frozen=True, kw_only=True, tag=True):
+    """An interrupt went over the wire."""
+
+    connection: int
+    child: str
+    turn: str
+
+
+class Asked(Record, frozen=True, kw_only=True, tag=True):
+    """The provider asks its user something, and waits."""
+
+    connection: int
+    request: str
+    """Its id, as JSON: ``0`` and ``"0"`` are two."""
+    child: str
+    turn: str = ""
+    kind: str = ""
+
+
+class Answered(Record, frozen=True, kw_only=True, tag=True):
+    """One response to such a request went over the wire: at most one may, for each."""
+
+    connection: int
+    request: str
+    accepts: bool
+    """Whether it allows something."""
+    outside: bool = False
+    """Whether what it allows reaches beyond the Side that was asked."""
