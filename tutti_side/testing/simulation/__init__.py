@@ -10,8 +10,8 @@ Side must work. Clock, transports and schedule are virtual, so a seed is the who
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, cast
+from collections.abc import Mapping
+from typing import cast
 
 import msgspec
 import trio
@@ -20,7 +20,6 @@ import trio.testing
 from tutti_side.contract import (
     MessageDelta,
     MessageUpdated,
-    Provider,
     RequestId,
     SessionStarted,
     SideId,
@@ -32,6 +31,8 @@ from tutti_side.host import AgentHost, HostIdentity, open_host
 from tutti_side.runtime import SessionHandle, SideHandle
 from tutti_side.runtime.event_hub import Subscription
 from tutti_side.testing._schedule import seeded_schedule
+from tutti_side.testing.simulation.bed import SimulatedBed, SimulationBed
+from tutti_side.testing.simulation.records import Record, World
 
 __all__ = ["JOBS", "Result", "SimulatedBed", "SimulationBed", "simulate"]
 
@@ -63,43 +64,6 @@ RUN_S = 3_600.0
 """Virtual time after which a run counts as hung; with nothing else to wait for, the clock jumps there at once."""
 
 WORKSPACE = WorkspaceId("simulated")
-
-
-class SimulatedBed(Protocol):
-    """A provider's stand-in for one run."""
-
-    @property
-    def provider(self) -> Provider:
-        """What `open_host` takes."""
-        ...
-
-    def storm(self) -> None:
-        """Let the faults begin."""
-        ...
-
-    def heal(self) -> None:
-        """End them."""
-        ...
-
-    def leftovers(self, live: frozenset[str]) -> list[str]:
-        """Say what is left that none of the live sessions (by provider session id) needs, in one phrase each."""
-        ...
-
-
-class SimulationBed(Protocol):
-    """What an entry point of ``tutti_side.testbeds`` makes, as far as a simulation needs it."""
-
-    def simulate(
-        self, rng: random.Random, answers: Mapping[str, Sequence[str]], note: Callable[[str], None]
-    ) -> SimulatedBed:
-        """Make a stand-in.
-
-        Args:
-          rng: draw everything from it.
-          answers: the tokens that the model says to each question.
-          note: tell it of whatever happens at the provider; makes the trace.
-        """
-        ...
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,7 +148,9 @@ class _Run:
         self.violations: list[str] = []
         self.counts: Counter[str] = Counter()
         self._jobs = [draw_job(rng, number) for number in range(jobs)]
-        self._bed = bed.simulate(rng, answers, self.note)
+        self.records: list[Record] = []
+        world = World(answers=answers, approvals={})
+        self._bed = bed.simulate(rng, world, self.records.append, self.note)
         self._sessions: list[SessionHandle | None] = [None] * SESSIONS
         self._has_turn = [False] * SESSIONS
         self._closed_sides: set[str] = set()

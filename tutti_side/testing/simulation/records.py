@@ -8,13 +8,18 @@ A `child` is the provider's own id of a thread, session or Side. An `owner` is w
 session's slot, ``w/s3`` for a Side in workspace ``w``.
 """
 
+import re
+from collections.abc import Mapping
+from typing import Literal
+
 import msgspec
 
 __all__ = [
-    "Asked",
     "Answered",
-    "BranchAsked",
+    "AskKind",
+    "Asked",
     "BranchAnswered",
+    "BranchAsked",
     "ConnectionEnded",
     "ConnectionOpened",
     "Fault",
@@ -35,15 +40,45 @@ __all__ = [
     "SeenEvent",
     "SideEnded",
     "SideOpened",
-    "Stormed",
     "Stored",
+    "Stormed",
     "SubscriptionEnded",
     "TurnAnswered",
     "TurnAsked",
     "TurnBegan",
     "TurnEnded",
     "WentOver",
+    "World",
+    "marked_owner",
+    "side_mark",
 ]
+
+AskKind = Literal["command", "change", "input", "elicitation"]
+"""What a turn asks its user: to run a command, to change files, a question, what a tool's server wants to know."""
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """What the driver made up for one run, and what stand-in and checkers need of it."""
+
+    answers: Mapping[str, tuple[str, ...]]
+    """Question → the tokens that the model says. Each word of a token begins with its owner's name and a slash."""
+    approvals: Mapping[str, tuple[AskKind, ...]]
+    """Question → what its turn asks its user before it answers, one or two at once. A question that is no key here
+    asks nothing. What is declined is not run; the answer is said all the same."""
+
+
+_MARK = re.compile(r"<<side ([^<>]+)>>")
+
+
+def side_mark(owner: str) -> str:
+    """Return the words that stand in a Side's instructions and nowhere else, and name it."""
+    return f"<<side {owner}>>"
+
+
+def marked_owner(text: str) -> str:
+    """Return the owner of the first mark in a text, empty without one."""
+    found = _MARK.search(text)
+    return found[1] if found else ""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
@@ -238,7 +273,7 @@ class BranchAsked(Record, frozen=True, kw_only=True, tag=True):
     source: str
     """The child that is branched."""
     owner: str
-    """The Side whose instructions it carries, as far as they name one; see `SIDE_MARK`."""
+    """The Side whose instructions it carries, as far as they name one; see `marked_owner`."""
     restricted: bool = True
     """False when it asks for more than its source may."""
 

@@ -5,7 +5,7 @@ ends the faults of all, and `leftovers` says what is left that nobody needs.
 """
 
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar, cast
 from zlib import crc32
@@ -20,6 +20,7 @@ from tutti_side.jsonrpc import PeerExit, Transport
 from tutti_side.jsonrpc.codec import LineSplitter
 from tutti_side.jsonrpc.transports.memory import memory_pair
 from tutti_side.nursery import open_service_nursery
+from tutti_side.testing.simulation.records import Record, World
 
 from .app_server_faults import (
     AnswerLate,
@@ -141,14 +142,18 @@ class SimulatedCodex:
 
     Args:
       rng: everything is drawn from it.
-      answers: what the model says to each question, token by token; to any other question one word.
+      world: what the model says to each question, token by token; to any other question one word.
+      record: is told of every fact.
       note: is told of every line on every wire.
     """
 
     name = "codex"
 
-    def __init__(self, rng: random.Random, answers: Mapping[str, Sequence[str]], note: Callable[[str], None]) -> None:
+    def __init__(
+        self, rng: random.Random, world: World, record: Callable[[Record], None], note: Callable[[str], None]
+    ) -> None:
         self._rng = rng
+        self._record = record
         self._note = note
         self._weather = Weather()
         self._adapters: list[CodexAdapter] = []
@@ -156,7 +161,7 @@ class SimulatedCodex:
         self._script = ModelScript(
             answers=tuple(
                 Answer.of(Say(tokens=tuple(tokens), delay_s=TOKEN_DELAY_S), when=question)
-                for question, tokens in answers.items()
+                for question, tokens in world.answers.items()
             )
         )
 
@@ -174,6 +179,22 @@ class SimulatedCodex:
         """Say that there is nothing to find."""
         await trio.lowlevel.checkpoint()
         return Diagnosis(provider=self.name, found=True)
+
+    @property
+    def faults(self) -> Mapping[str, str]:
+        """Every fault point by its name."""
+        return {}
+
+    def connection_of(self, child: str) -> int | None:
+        """Return the number of the connection whose app-server holds a thread; None for none."""
+        for number, (connection, fake) in enumerate(self._connections):
+            if connection.is_usable and child in fake.machine.threads:
+                return number
+        return None
+
+    def counts(self) -> Mapping[str, int]:
+        """Sums over the connections, by name."""
+        return {}
 
     def storm(self) -> None:
         """Let the faults begin."""

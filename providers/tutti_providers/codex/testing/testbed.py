@@ -2,7 +2,7 @@
 
 import os
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import msgspec
 from tutti_providers.codex._launch import find_binary
 from tutti_providers.codex.errors import CodexError
 from tutti_side.testing.demo_plan import DemoPlan, plan_demo
+from tutti_side.testing.simulation.records import Record, World
 
 from .codex_home import testing_env, write_codex_home
 from .model_script import Answer, ModelScript, Pause, Say
@@ -70,10 +71,10 @@ class CodexTestbed:
             )
 
     def simulate(
-        self, rng: random.Random, answers: Mapping[str, Sequence[str]], note: Callable[[str], None]
+        self, rng: random.Random, world: World, record: Callable[[Record], None], note: Callable[[str], None]
     ) -> SimulatedCodex:
-        """Make Codex for one simulated host; see `tutti_side.testing.simulation`."""
-        return SimulatedCodex(rng, answers, note)
+        """Make Codex for one simulated run; see `tutti_side.testing.simulation.bed`."""
+        return SimulatedCodex(rng, world, record, note)
 
 
 def make_testbed(*, parent_tokens: int = 60, side_tokens: int = 12) -> CodexTestbed:
