@@ -5,7 +5,8 @@ words that any provider has), and the clock of both is the run's own. The checke
 whatever a rule is about has to be in it. The order of the list is the order in which things happened.
 
 A `child` is the provider's own id of a thread, session or Side. An `owner` is what the driver calls it: ``p0`` for a
-session's slot, ``w/s3`` for a Side in workspace ``w``.
+session's slot, ``w/s3`` for a Side in workspace ``w``. A name is one thing in the whole run: a second host gives its Sides
+names of their own, since what is over is remembered by the host that ended it.
 """
 
 import re
@@ -29,6 +30,7 @@ __all__ = [
     "InterruptAsked",
     "JobBegan",
     "JobEnded",
+    "Leftover",
     "LogLine",
     "Matched",
     "Read",
@@ -38,6 +40,7 @@ __all__ = [
     "ResumeAsked",
     "Sampled",
     "SeenEvent",
+    "Settled",
     "SideEnded",
     "SideOpened",
     "Stored",
@@ -106,13 +109,18 @@ class JobBegan(Record, frozen=True, kw_only=True, tag=True):
     call: int
     """Unique in the run; its `JobEnded` has the same."""
     what: str
-    """``open``, ``send``, ``wait``, ``cancel``, ``respond``, ``close``, ``resolve``, ``start``, ``close session``, …"""
+    """Of a session: ``start``, ``resume``, ``close session``, ``delete``, ``context``, ``resolve``. Of a Side: ``open``,
+    ``close``. Of both: ``send``, ``ask``, ``wait``, ``cancel``, ``respond``."""
     owner: str = ""
     source: str = ""
     """With ``open``: the owner of the session that is branched."""
     request: str = ""
     detail: str = ""
-    """With ``respond``: the option, or ``answers``. With ``send``: the question's number."""
+    """With ``respond``: the option, or ``answers``. With ``send`` and ``ask``: the question."""
+    interaction: str = ""
+    """With ``respond``: which one."""
+    turn: str = ""
+    """With ``cancel`` and ``wait``: which one."""
 
 
 class JobEnded(Record, frozen=True, kw_only=True, tag=True):
@@ -125,12 +133,13 @@ class JobEnded(Record, frozen=True, kw_only=True, tag=True):
     is_typed: bool = True
     """False when the error is none of the product's own, which it never may be."""
     returned: str = ""
-    """With ``wait``: how the turn ended, for example ``completed``. With ``open``: the handle's side id."""
+    """With ``wait`` and ``ask``: how the turn ended, for example ``completed``. With ``open``: the handle's side id."""
     child: str = ""
     """With ``start`` and ``resume``: the session's id at the provider; with ``open``: the Side's, once known."""
     text: str = ""
-    """With ``wait``: what was said."""
+    """With ``wait`` and ``ask``: all the turn's messages, one behind the other."""
     turn: str = ""
+    """With ``send``, ``wait`` and ``ask``: which one."""
 
 
 class SideOpened(Record, frozen=True, kw_only=True, tag=True):
@@ -204,6 +213,12 @@ class Matched(Record, frozen=True, kw_only=True, tag=True):
     owner: str
     state: str
     fault: str
+
+
+class Leftover(Record, frozen=True, kw_only=True, tag=True):
+    """All is calm and closed, and something is left that no live session needs."""
+
+    what: str
 
 
 class HostStopping(Record, frozen=True, kw_only=True, tag=True):
@@ -332,6 +347,8 @@ class TurnBegan(Record, frozen=True, kw_only=True, tag=True):
     connection: int
     child: str
     turn: str
+    question: str = ""
+    """What it answers; empty for a turn that nobody asked for."""
 
 
 class TurnEnded(Record, frozen=True, kw_only=True, tag=True):
@@ -361,6 +378,13 @@ class Asked(Record, frozen=True, kw_only=True, tag=True):
     child: str
     turn: str = ""
     kind: str = ""
+
+
+class Settled(Record, frozen=True, kw_only=True, tag=True):
+    """The provider said by itself that it waits for no answer any more."""
+
+    connection: int
+    request: str
 
 
 class Answered(Record, frozen=True, kw_only=True, tag=True):
