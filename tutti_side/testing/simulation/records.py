@@ -5,8 +5,8 @@ words that any provider has), and the clock of both is the run's own. The checke
 whatever a rule is about has to be in it. The order of the list is the order in which things happened.
 
 A `child` is the provider's own id of a thread, session or Side. An `owner` is what the driver calls it: ``p0`` for a
-session's slot, ``w/s3`` for a Side in workspace ``w``. A name is one thing in the whole run: a second host gives its Sides
-names of their own, since what is over is remembered by the host that ended it.
+session's slot, ``w/s3`` for a Side in workspace ``w``. A name is one thing in the whole run: a second host gives its
+Sides names of their own, since what is over is remembered by the host that ended it.
 """
 
 import re
@@ -109,8 +109,8 @@ class JobBegan(Record, frozen=True, kw_only=True, tag=True):
     call: int
     """Unique in the run; its `JobEnded` has the same."""
     what: str
-    """Of a session: ``start``, ``resume``, ``close session``, ``delete``, ``context``, ``resolve``. Of a Side: ``open``,
-    ``close``. Of both: ``send``, ``ask``, ``wait``, ``cancel``, ``respond``."""
+    """Of a session: ``start``, ``resume``, ``close session``, ``delete``, ``context``, ``resolve``. Of a Side:
+    ``open``, ``close``. Of both: ``send``, ``ask``, ``wait``, ``cancel``, ``respond``."""
     owner: str = ""
     source: str = ""
     """With ``open``: the owner of the session that is branched."""

@@ -1,0 +1,129 @@
+"""R7, R10, R15, R19 on the wire: what is sent for a Side stays within it, and the reader never waits."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tutti_side.testing.simulation.checks._facts import Facts, Violation
+from tutti_side.testing.simulation.records import (
+    BranchAsked,
+    ConnectionEnded,
+    ConnectionOpened,
+    Fault,
+    HostStopping,
+    InterruptAsked,
+    Read,
+    ReleaseAsked,
+    SeenEvent,
+    TurnAsked,
+    WentOver,
+)
+
+__all__ = ["only_the_attested_is_asked", "parents_are_left_alone", "sides_are_restricted", "the_reader_never_waits"]
+
+CLOCK_JUMP = "clock_jump"
+"""The fault after which time has passed that nobody had: what could be read before it may be read behind it."""
+
+SETTLED = ("ok", "SessionBusyError", "TurnFailedError", "TurnCanceledError")
+"""A `send` or `ask` that ended so gave no turn up; after any other end its turn, named or not, is interrupted."""
+
+
+def parents_are_left_alone(facts: Facts) -> Iterator[Violation]:
+    """R7: a session's turn is interrupted, and the session released, only on its own user's account.
+
+    That is: a cancel of that turn, a question that was given up, its close or delete, its provider's loss, a start that
+    came to nothing, or the host's stop.
+    """
+    stops = [index for index, _ in facts.each(HostStopping)]
+    expired: dict[str, int] = {}
+    for index, event in facts.each(SeenEvent):
+        if event.type == "session.expired":
+            expired.setdefault(event.owner, index)
+    for index, record in facts.all_of(InterruptAsked, ReleaseAsked):
+        if not isinstance(record, InterruptAsked | ReleaseAsked) or record.child in facts.side_children:
+            continue
+        owner = facts.owner_of.get(record.child, "")
+        if stops and stops[0] < index:
+            continue
+        turn = record.turn if isinstance(record, InterruptAsked) else ""
+        if not _was_wanted(facts, owner, index, turn, is_release=isinstance(record, ReleaseAsked), expired=expired):
+            what = f"turn {turn} of {owner or record.child} is interrupted" if turn else f"{owner} is released"
+            yield facts.violation("R7", index, f"{what}, and nobody asked for it")
+
+
+def _was_wanted(facts: Facts, owner: str, index: int, turn: str, *, is_release: bool, expired: dict[str, int]) -> bool:
+    if not owner:
+        return is_release  # a session whose start was given up is nobody's
+    if owner in expired and expired[owner] < index:
+        return True
+    for call in facts.calls:
+        job = call.job
+        if call.began > index:
+            break
+        if job.owner != owner:
+            continue
+        if job.what in ("close session", "delete"):
+            return True
+        if is_release:
+            if job.what in ("start", "resume") and call.outcome != "ok":
+                return True
+        elif job.what == "cancel":
+            if job.turn in ("", turn):
+                return True
+        elif job.what in ("send", "ask") and call.outcome not in SETTLED:
+            return True
+    return False
+
+
+def the_reader_never_waits(facts: Facts) -> Iterator[Violation]:
+    """R10: what a provider wrote is read in the same instant, whatever anybody does with it.
+
+    A connection that is being closed is read no more; a jump of the clock moves the instant.
+    """
+    behind: dict[int, int] = defaultdict(int)
+    since: dict[int, float] = {}
+    reported: set[int] = set()
+    for index, record in facts.all_of(WentOver, Read, ConnectionEnded, Fault):
+        if isinstance(record, Fault):
+            if record.fault == CLOCK_JUMP:
+                since.update(dict.fromkeys(since, record.at_s))
+            continue
+        if not isinstance(record, WentOver | Read | ConnectionEnded):
+            continue
+        connection = record.connection
+        if isinstance(record, ConnectionEnded):
+            behind.pop(connection, None)
+            since.pop(connection, None)
+        elif isinstance(record, WentOver):
+            behind[connection] += record.bytes
+            since.setdefault(connection, record.at_s)
+        else:
+            late_s = record.at_s - since.get(connection, record.at_s)
+            if late_s > 0 and connection not in reported:
+                reported.add(connection)
+                yield facts.violation("R10", index, f"connection {connection} is read {late_s:.6f} s late")
+            behind[connection] -= record.bytes
+            if behind[connection] <= 0:
+                since.pop(connection, None)
+            else:
+                since[connection] = record.at_s
+    for connection, count in sorted(behind.items()):
+        if count > 0 and connection not in reported and connection not in facts.connection_ends:
+            yield facts.violation("R10", facts.last, f"{count} bytes of connection {connection} were never read")
+
+
+def only_the_attested_is_asked(facts: Facts) -> Iterator[Violation]:
+    """R15: no branch is asked of a connection whose version may not be offered Sides."""
+    attested = {opened.connection: opened.attested for _, opened in facts.each(ConnectionOpened)}
+    for index, ask in facts.each(BranchAsked):
+        if not attested.get(ask.connection, False):
+            yield facts.violation("R15", index, f"{ask.owner} is branched on connection {ask.connection}, not attested")
+
+
+def sides_are_restricted(facts: Facts) -> Iterator[Violation]:
+    """R19: neither a Side's branch nor any of its turns asks for more than its source may."""
+    for index, record in facts.all_of(BranchAsked, TurnAsked):
+        if isinstance(record, BranchAsked) and not record.restricted:
+            yield facts.violation("R19", index, f"the branch of {record.owner} asks for more than its source may")
+        if isinstance(record, TurnAsked) and record.child in facts.side_children and not record.restricted:
+            owner = facts.side_children[record.child]
+            yield facts.violation("R19", index, f"a turn of {owner} asks for more than its source may")
