@@ -133,6 +133,7 @@ def healthy() -> Run:
     story.tell(ReleaseAsked, connection=0, child="P")
     story.tell(ReleaseAnswered, connection=0, child="P")
     story.tell(ConnectionEnded, connection=0)
+    story.tell(SubscriptionEnded, subscription=1, owner="p0")
     story.tell(HostEnded, host=1, tasks=0, threads=0)
     return story.records
 

@@ -10,6 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tutti_side.testing.simulation.checks._facts import Context, Facts, Violation
 from tutti_side.testing.simulation.checks.bounds import no_count_over_its_bound
+from tutti_side.testing.simulation.checks.delivery import (
+    subscriptions_end,
+    turns_leave_nothing_asked,
+    what_waited_was_seen,
+)
 from tutti_side.testing.simulation.checks.durable import nothing_of_a_side_is_written
 from tutti_side.testing.simulation.checks.ends import (
     all_is_free_in_the_calm,
@@ -17,12 +22,22 @@ from tutti_side.testing.simulation.checks.ends import (
     lost_calls_end_soon,
     nothing_outlives_its_host,
 )
+from tutti_side.testing.simulation.checks.giving_up import (
+    joined_opens_outlive_each_other,
+    turns_of_cut_calls_are_given_up,
+)
 from tutti_side.testing.simulation.checks.interactions import one_answer_for_each, sides_answer_for_themselves
 from tutti_side.testing.simulation.checks.lifecycle import (
     nothing_is_left,
     one_branch_for_each_identity,
     over_is_over,
     source_close_and_open_never_interleave,
+)
+from tutti_side.testing.simulation.checks.releases import (
+    deleted_sources_take_their_sides,
+    turns_are_interrupted_before_their_release,
+    what_is_over_is_released,
+    what_waits_is_declined_before_its_release,
 )
 from tutti_side.testing.simulation.checks.routing import events_reach_their_owner
 from tutti_side.testing.simulation.checks.sequence import (
@@ -45,19 +60,28 @@ CHECKS: tuple[Callable[[Facts], Iterator[Violation]], ...] = (
     nothing_of_a_side_is_written,
     numbers_have_no_gap,
     texts_are_what_was_said,
+    what_waited_was_seen,
     turns_end_once_and_as_the_provider_said,
     one_branch_for_each_identity,
     source_close_and_open_never_interleave,
     nothing_is_left,
+    turns_are_interrupted_before_their_release,
+    what_is_over_is_released,
     parents_are_left_alone,
     over_is_over,
+    deleted_sources_take_their_sides,
     each_call_ends,
     lost_calls_end_soon,
+    subscriptions_end,
     the_reader_never_waits,
     one_answer_for_each,
+    what_waits_is_declined_before_its_release,
+    turns_leave_nothing_asked,
     no_count_over_its_bound,
     nothing_outlives_its_host,
     all_is_free_in_the_calm,
+    turns_of_cut_calls_are_given_up,
+    joined_opens_outlive_each_other,
     only_the_attested_is_asked,
     sides_are_restricted,
     sides_answer_for_themselves,

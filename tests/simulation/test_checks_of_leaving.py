@@ -1,0 +1,235 @@
+"""The checkers of how things are let go bite: for each a run that it lets pass, and one that breaks its rule."""
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+
+from tutti_side.testing.simulation.checks import Context, Facts, Violation
+from tutti_side.testing.simulation.checks.delivery import (
+    subscriptions_end,
+    turns_leave_nothing_asked,
+    what_waited_was_seen,
+)
+from tutti_side.testing.simulation.checks.giving_up import (
+    joined_opens_outlive_each_other,
+    turns_of_cut_calls_are_given_up,
+)
+from tutti_side.testing.simulation.checks.releases import (
+    deleted_sources_take_their_sides,
+    turns_are_interrupted_before_their_release,
+    what_is_over_is_released,
+    what_waits_is_declined_before_its_release,
+)
+from tutti_side.testing.simulation.records import (
+    Answered,
+    Asked,
+    BranchAnswered,
+    BranchAsked,
+    ConnectionEnded,
+    ConnectionOpened,
+    Fault,
+    HostEnded,
+    InterruptAsked,
+    JobBegan,
+    JobEnded,
+    Read,
+    Record,
+    ReleaseAsked,
+    SeenEvent,
+    SideEnded,
+    SideOpened,
+    SubscriptionEnded,
+    TurnAsked,
+    TurnBegan,
+    TurnEnded,
+    World,
+)
+
+CONTEXT = Context(world=World(answers={}, approvals={}), sides={"w/s1": "side-1"})
+
+Check = Callable[[Facts], Iterator[Violation]]
+Told = tuple[float, type[Record], dict[str, object]]
+
+
+def told(at_s: float, kind: type[Record], /, **fields: object) -> Told:
+    """One record; the connection is 0 unless it says otherwise."""
+    names = {field.name for field in msgspec.structs.fields(kind)}
+    return at_s, kind, ({"connection": 0} if "connection" in names else {}) | fields
+
+
+def opened(at_s: float = 1.0) -> list[Told]:
+    """The Side ``w/s1`` of ``p0``, child C, is opened."""
+    return [
+        told(0, ConnectionOpened),
+        told(0, BranchAsked, request="1", source="P", owner="w/s1"),
+        told(at_s, BranchAnswered, request="1", child="C"),
+        told(at_s, SideOpened, owner="w/s1", source="p0", child="C"),
+        told(at_s, SeenEvent, subscription=1, owner="w/s1", sequence=1, type="session.started", child="C"),
+    ]
+
+
+def seen(at_s: float, sequence: int, kind: str, **fields: object) -> Told:
+    """An event of ``w/s1``."""
+    return told(at_s, SeenEvent, subscription=1, owner="w/s1", sequence=sequence, type=kind, **fields)
+
+
+def call(at_s: float, number: int, what: str, owner: str, **fields: object) -> Told:
+    """A call begins."""
+    return told(at_s, JobBegan, job=1, call=number, what=what, owner=owner, **fields)
+
+
+def ended(at_s: float, number: int, outcome: str = "ok") -> Told:
+    """It ends."""
+    return told(at_s, JobEnded, job=1, call=number, outcome=outcome)
+
+
+ASKED = told(2, Asked, request="0", child="C", turn="t", kind="command")
+DECLINED = told(3, Answered, request="0", accepts=False)
+READ = told(2, Read, bytes=10)
+RELEASED = told(3, ReleaseAsked, child="C")
+BEGAN = told(2, TurnBegan, child="C", turn="t", question="q")
+LATE = told(200, Fault, fault="late_answer")
+OVER = told(3, SideEnded, owner="w/s1", reason="overflow")
+CUT = [
+    call(1, 5, "send", "w/s1", detail="q"),
+    told(1, TurnAsked, child="C", question="q"),
+    ended(2, 5, "cut off"),
+    BEGAN,
+]
+JOINED = [
+    call(1, 1, "open", "w/s1", source="p0", request="r"),
+    call(1, 2, "open", "w/s1", source="p0", request="r"),
+]
+
+CASES: dict[str, tuple[Check, str, list[Told], list[Told]]] = {
+    "what is asked is declined behind the release": (
+        what_waits_is_declined_before_its_release,
+        "R11",
+        [*opened(), ASKED, READ, DECLINED, RELEASED],
+        [*opened(), ASKED, READ, RELEASED, DECLINED],
+    ),
+    "what we could not read yet is asked at the release": (
+        what_waits_is_declined_before_its_release,
+        "R11",
+        [*opened(), ASKED, RELEASED],
+        [*opened(), ASKED, READ, RELEASED],
+    ),
+    "a question whose turn has not ended": (
+        what_waits_is_declined_before_its_release,
+        "R11",
+        [*opened(), ASKED, READ, told(3, TurnEnded, child="C", turn="t", status="canceled"), RELEASED],
+        [*opened(), ASKED, READ, told(3, TurnEnded, child="C", turn="u", status="canceled"), RELEASED],
+    ),
+    "a turn that nobody interrupts": (
+        turns_are_interrupted_before_their_release,
+        "R6",
+        [*opened(), BEGAN, READ, told(3, InterruptAsked, child="C", turn="t"), RELEASED],
+        [*opened(), BEGAN, READ, told(3, InterruptAsked, child="C", turn="u"), RELEASED],
+    ),
+    "a turn that has not ended": (
+        turns_are_interrupted_before_their_release,
+        "R6",
+        [*opened(), BEGAN, READ, told(3, TurnEnded, child="C", turn="t", status="completed"), RELEASED],
+        [*opened(), BEGAN, READ, RELEASED],
+    ),
+    "a turn on a connection that reads": (
+        turns_are_interrupted_before_their_release,
+        "R6",
+        [*opened(), told(2, Fault, fault="stops_reading"), BEGAN, READ, RELEASED],
+        [*opened(), told(2, Fault, fault="late_answer"), BEGAN, READ, RELEASED],
+    ),
+    "a Side that is over and held": (
+        what_is_over_is_released,
+        "R6",
+        [*opened(), OVER, RELEASED, LATE],
+        [*opened(), OVER, LATE],
+    ),
+    "a Side that is released far too late": (
+        what_is_over_is_released,
+        "R6",
+        [*opened(), OVER, told(30, ConnectionEnded), LATE],
+        [*opened(), OVER, told(90, ReleaseAsked, child="C"), LATE],
+    ),
+    "a Side that lives on without its source": (
+        deleted_sources_take_their_sides,
+        "R8",
+        [*opened(), call(2, 7, "delete", "p0"), RELEASED, ended(4, 7), LATE],
+        [*opened(), call(2, 7, "delete", "p0"), ended(4, 7), LATE],
+    ),
+    "a subscription without an end": (
+        subscriptions_end,
+        "R9",
+        [
+            *opened(),
+            told(3, SubscriptionEnded, subscription=1, owner="w/s1"),
+            told(4, HostEnded, host=0, tasks=0, threads=0),
+        ],
+        [*opened(), told(4, HostEnded, host=0, tasks=0, threads=0)],
+    ),
+    "a question that is open behind its turn's end": (
+        turns_leave_nothing_asked,
+        "R11",
+        [
+            seen(1, 2, "interaction.requested", turn="t", interaction="0"),
+            seen(2, 3, "interaction.resolved", interaction="0"),
+            seen(3, 4, "turn.canceled", turn="t"),
+        ],
+        [
+            seen(1, 2, "interaction.requested", turn="t", interaction="0"),
+            seen(2, 3, "interaction.resolved", interaction="1"),
+            seen(3, 4, "turn.canceled", turn="t"),
+        ],
+    ),
+    "a question that waited and was never seen": (
+        what_waited_was_seen,
+        "R3",
+        [
+            *opened(),
+            ASKED,
+            seen(2, 2, "interaction.requested", interaction="0"),
+            DECLINED,
+            seen(4, 3, "session.closed"),
+        ],
+        [*opened(), ASKED, DECLINED, seen(4, 2, "session.closed")],
+    ),
+    "a question that was not refused at once": (
+        what_waited_was_seen,
+        "R3",
+        [*opened(), ASKED, told(2, Answered, request="0", accepts=False), seen(4, 2, "session.closed")],
+        [*opened(), ASKED, told(3, Answered, request="0", accepts=False), seen(4, 2, "session.closed")],
+    ),
+    "a turn that runs on when its call is cut": (
+        turns_of_cut_calls_are_given_up,
+        "R14",
+        [*opened(), *CUT, told(9, InterruptAsked, child="C", turn="t")],
+        [*opened(), *CUT, told(90, TurnEnded, child="C", turn="t", status="completed")],
+    ),
+    "an open that fails since another was cut": (
+        joined_opens_outlive_each_other,
+        "R14",
+        [*JOINED, ended(2, 1, "cut off"), ended(3, 2, "OpenFailedError")],
+        [*JOINED, ended(2, 2, "OpenFailedError"), ended(3, 1, "cut off")],
+    ),
+    "an open that fails without a word of the provider": (
+        joined_opens_outlive_each_other,
+        "R14",
+        [*JOINED, told(2, ConnectionEnded), ended(2, 2, "OpenFailedError"), ended(3, 1, "cut off")],
+        [*JOINED, ended(2, 2, "OpenFailedError"), ended(3, 1, "cut off")],
+    ),
+}
+
+
+def rules(check: Check, run: list[Told]) -> list[str]:
+    """The rules that a checker says a run breaks."""
+    records = [msgspec.convert({**fields, "at_s": at_s, "record": kind.__name__}, kind) for at_s, kind, fields in run]
+    return [violation.rule for violation in check(Facts(records, CONTEXT))]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_run_that_breaks_the_rule_is_found_and_its_healthy_twin_passes(name: str) -> None:
+    """R3, R6, R8, R9, R11, R14 as the simulation judges them. Source: our choice: a checker that can't fail is none."""
+    check, rule, healthy, broken = CASES[name]
+
+    assert rules(check, healthy) == []
+    assert rules(check, broken) == [rule]

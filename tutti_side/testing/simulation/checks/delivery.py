@@ -1,0 +1,74 @@
+"""R3, R9, R11: what a subscriber is owed: every question that waited, the end of each, and an end of its own."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tutti_side.testing.simulation.checks._facts import Facts, Violation
+from tutti_side.testing.simulation.checks.sequence import TERMINAL, TURN_ENDS
+from tutti_side.testing.simulation.records import Answered, Asked, HostEnded, SeenEvent, SubscriptionEnded
+
+__all__ = ["subscriptions_end", "turns_leave_nothing_asked", "what_waited_was_seen"]
+
+
+def subscriptions_end(facts: Facts) -> Iterator[Violation]:
+    """R9: a subscription that saw anything has its end when the host has ended."""
+    ended = {end.subscription for _, end in facts.each(SubscriptionEnded)}
+    hosts = [index for index, _ in facts.each(HostEnded)]
+    last: dict[int, tuple[int, SeenEvent]] = {}
+    for index, event in facts.each(SeenEvent):
+        last[event.subscription] = index, event
+    for subscription, (index, event) in last.items():
+        if subscription not in ended and hosts and hosts[-1] > index:
+            problem = f"subscription {subscription} of {event.owner} waits for ever behind {event.type}"
+            yield facts.violation("R9", index, problem)
+
+
+def turns_leave_nothing_asked(facts: Facts) -> Iterator[Violation]:
+    """R11: what a turn asked is resolved, for whoever saw it, before the turn's end is seen."""
+    open_: dict[tuple[int, str], set[str]] = defaultdict(set)
+    turns: dict[tuple[int, str], str] = {}
+    for index, event in facts.each(SeenEvent):
+        key = event.subscription, event.interaction
+        if event.type == "interaction.requested" and event.turn:
+            turns[key] = event.turn
+            open_[event.subscription, event.turn].add(event.interaction)
+        elif event.type == "interaction.resolved" and key in turns:
+            open_[event.subscription, turns.pop(key)].discard(event.interaction)
+        elif event.type in TURN_ENDS and open_[event.subscription, event.turn]:
+            left = ", ".join(sorted(open_[event.subscription, event.turn]))
+            yield facts.violation("R11", index, f"{event.owner}: {event.turn} has ended, and {left} is still open")
+
+
+def what_waited_was_seen(facts: Facts) -> Iterator[Violation]:
+    """R3: whoever saw all of a Side, from its first event to its end, saw each question that waited in it.
+
+    A question that is refused in the instant in which it comes, or while the Side is still opening, is none.
+    """
+    opened: dict[str, int] = {}
+    asked: dict[tuple[int, str], Asked] = {}
+    waited: dict[str, list[str]] = defaultdict(list)
+    seen: dict[int, set[str]] = defaultdict(set)
+    whole: dict[int, str] = {}
+    over: list[tuple[int, int, str]] = []
+    for index, record in facts.all_of(Asked, Answered, SeenEvent):
+        if isinstance(record, Asked):
+            asked[record.connection, record.request] = record
+        elif isinstance(record, Answered):
+            ask = asked.get((record.connection, record.request))
+            if ask is not None and ask.at_s < record.at_s and opened.get(ask.child, index) < index:
+                waited[ask.child].append(ask.request)
+        elif isinstance(record, SeenEvent):
+            if record.type == "session.started":
+                whole[record.subscription] = record.child
+                opened.setdefault(record.child, index)
+            elif record.type == "interaction.requested":
+                seen[record.subscription].add(record.interaction)
+            elif record.type == "gap":
+                whole.pop(record.subscription, None)
+            elif record.type in TERMINAL and record.subscription in whole:
+                over.append((index, record.subscription, record.owner))
+    for index, subscription, owner in over:
+        missed = [request for request in waited[whole[subscription]] if request not in seen[subscription]]
+        if missed and facts.is_side(owner):
+            problem = f"subscription {subscription} of {owner} never saw {', '.join(missed)}, which waited in it"
+            yield facts.violation("R3", index, problem)
