@@ -33,6 +33,7 @@ from tutti_side.contract import (
     TurnCanceled,
     TurnCompleted,
     TurnFailed,
+    TurnMergedError,
     TurnNotActiveError,
     TurnStarted,
 )
@@ -126,6 +127,7 @@ __all__ = [
     "TurnFailed",
     "TurnFailedError",
     "TurnHandle",
+    "TurnMergedError",
     "TurnNotActiveError",
     "TurnResult",
     "TurnStarted",

@@ -31,6 +31,7 @@ from tutti_side.contract.errors import (
     ProviderLostError,
     ProviderProtocolError,
     TurnActiveError,
+    TurnMergedError,
     TurnNotActiveError,
 )
 from tutti_side.contract.events import (
@@ -43,6 +44,7 @@ from tutti_side.contract.events import (
     EndReason,
     Event,
     EventBatch,
+    FailureReason,
     Gap,
     InteractionRequested,
     InteractionResolved,
@@ -117,6 +119,7 @@ __all__ = [
     "EventBatch",
     "EventSink",
     "ExecTurn",
+    "FailureReason",
     "Gap",
     "InteractionAnswer",
     "InteractionId",
@@ -164,6 +167,7 @@ __all__ = [
     "TurnCompleted",
     "TurnFailed",
     "TurnId",
+    "TurnMergedError",
     "TurnNotActiveError",
     "TurnStarted",
     "WorkspaceId",

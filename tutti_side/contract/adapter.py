@@ -117,7 +117,12 @@ class Adapter(Protocol):
     async def exec(self, ref: ScopeRef, request: ExecTurn) -> TurnId:
         """Start a turn and return the provider's id for it; its events may come before that.
 
+        A turn's end is an event, exactly once, also when the provider never tells it: what nobody can say then is
+        `TurnFailed` with the reason ``terminal_event_missing``.
+
         Raises:
+          TurnActiveError: a turn is active or starting; nothing was sent.
+          TurnMergedError: the provider put the input into a turn that was over.
           ProviderLostError: the connection is gone.
           TuttiSideError: the provider refused.
 

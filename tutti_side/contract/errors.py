@@ -7,6 +7,7 @@ __all__ = [
     "ProviderLostError",
     "ProviderProtocolError",
     "TurnActiveError",
+    "TurnMergedError",
     "TurnNotActiveError",
 ]
 
@@ -51,7 +52,7 @@ class InvalidSettingsError(TuttiSideError):
 
 
 class TurnNotActiveError(TuttiSideError):
-    """The turn that was to be canceled is not the active one; nothing was sent for another."""
+    """The turn that was to be canceled, or given more input, is not the active one; nothing was done to another."""
 
     def __init__(self, turn_id: str) -> None:
         super().__init__(f"turn {turn_id} is not active")
@@ -63,3 +64,17 @@ class TurnActiveError(TuttiSideError):
 
     def __init__(self) -> None:
         super().__init__("a turn is active; wait for it or cancel it first")
+
+
+class TurnMergedError(TuttiSideError):
+    """The provider put a new turn's input into a turn that was over for us, instead of starting one.
+
+    Nothing of it is told: that turn had its end. It is being interrupted; what was sent may stand in the history.
+
+    Attributes:
+      turn_id: the turn that took the input.
+    """
+
+    def __init__(self, turn_id: str) -> None:
+        super().__init__(f"the provider put the input into turn {turn_id}, which was over; it is being interrupted")
+        self.turn_id = turn_id

@@ -22,6 +22,7 @@ __all__ = [
     "EndReason",
     "Event",
     "EventBatch",
+    "FailureReason",
     "Gap",
     "InteractionRequested",
     "InteractionResolved",
@@ -40,6 +41,9 @@ __all__ = [
 
 EndReason = Literal["closed", "lost", "overflow", "source_deleted", "host_stopped"]
 """Why a session or Side came to its end; the reasons of `SideExpiredError`."""
+
+FailureReason = Literal["failed", "terminal_event_missing"]
+"""``terminal_event_missing``: the turn is over at the provider, which never said so and can't say how it ended."""
 
 
 class _Event(msgspec.Struct, frozen=True, gc=False, tag_field="type"):
@@ -80,6 +84,7 @@ class TurnFailed(_Event, frozen=True, gc=False, tag="turn.failed"):
     turn_id: TurnId
     message: str
     """The provider's own words, for the user who asked; not for logs."""
+    reason: FailureReason = "failed"
 
 
 class TurnCanceled(_Event, frozen=True, gc=False, tag="turn.canceled"):

@@ -12,6 +12,7 @@ import trio
 
 from tutti_side.contract import (
     Event,
+    FailureReason,
     MessageDelta,
     MessageUpdated,
     TurnCanceled,
@@ -49,6 +50,7 @@ class TurnRecord:
         self.turn_id = turn_id
         self.status: TurnStatus = "active"
         self.failure = ""
+        self.reason: FailureReason | None = None
         self.settled = trio.Event()
         self.parts: dict[str, list[str]] = {}
         self._size = 0
@@ -84,12 +86,13 @@ class TurnRecord:
             del self.parts[oldest]
             self._whole_size -= self._whole.pop(oldest, 0)
 
-    def settle(self, status: TurnStatus, failure: str = "") -> bool:
+    def settle(self, status: TurnStatus, failure: str = "", reason: FailureReason | None = None) -> bool:
         """End the turn, once; False when it had ended."""
         if self.status != "active":
             return False
         self.status = status
         self.failure = failure
+        self.reason = reason
         self.settled.set()
         return True
 
@@ -178,7 +181,7 @@ class TurnTable:
         elif type(event) is TurnCompleted:
             self._settle(event.turn_id, "completed")
         elif type(event) is TurnFailed:
-            self._settle(event.turn_id, "failed", event.message)
+            self._settle(event.turn_id, "failed", event.message, event.reason)
         elif type(event) is TurnCanceled:
             self._settle(event.turn_id, "canceled")
 
@@ -190,11 +193,13 @@ class TurnTable:
             record.settle("lost")
         self._records.clear()
 
-    def _settle(self, turn_id: TurnId, status: TurnStatus, failure: str = "") -> None:
+    def _settle(
+        self, turn_id: TurnId, status: TurnStatus, failure: str = "", reason: FailureReason | None = None
+    ) -> None:
         record = self._record(turn_id)
         if record is None:
             return
-        if not record.settle(status, failure):
+        if not record.settle(status, failure, reason):
             self.late_events += 1
             return
         if self._active is record:

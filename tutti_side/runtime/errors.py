@@ -1,6 +1,6 @@
 """The names of the runtime's errors; each says whose fault it is and carries the ids."""
 
-from tutti_side.contract import EndReason, InteractionId, RequestId, SessionId, SideId, TurnId
+from tutti_side.contract import EndReason, FailureReason, InteractionId, RequestId, SessionId, SideId, TurnId
 from tutti_side.errors import TuttiSideError
 
 __all__ = [
@@ -167,12 +167,16 @@ class TurnFailedError(TuttiSideError):
     Attributes:
       turn_id: which turn.
       provider_message: the provider's own words. They can hold model text, so they are not in this error's message.
+      reason: ``failed``, or ``terminal_event_missing``: it is over, but the provider never said how it ended.
     """
 
-    def __init__(self, turn_id: TurnId, provider_message: str) -> None:
-        super().__init__(f"turn {turn_id} failed; `provider_message` has the provider's words")
+    def __init__(self, turn_id: TurnId, provider_message: str, reason: FailureReason = "failed") -> None:
+        words = "`provider_message` has the provider's words"
+        why = "the provider never said how it ended" if reason == "terminal_event_missing" else words
+        super().__init__(f"turn {turn_id} failed; {why}")
         self.turn_id = turn_id
         self.provider_message = provider_message
+        self.reason: FailureReason = reason
 
 
 class TurnCanceledError(TuttiSideError):

@@ -14,6 +14,7 @@ from tutti_side.contract import (
     Content,
     EndReason,
     ExecTurn,
+    FailureReason,
     InteractionAnswer,
     InteractionId,
     InteractionRequested,
@@ -74,6 +75,8 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     """What was said, also when the turn did not complete."""
     provider_message: str
     """The provider's words about a failure; empty otherwise."""
+    reason: FailureReason | None = None
+    """Why it failed: ``terminal_event_missing`` when nobody can say how it ended; None when it did not fail."""
 
 
 class TurnHandle:
@@ -110,7 +113,10 @@ class TurnHandle:
         await self._record.settled.wait()
         if self._record.status == "lost":
             raise self._owner.expired()
-        return TurnResult(status=self._record.status, answer=self.answer, provider_message=self._record.failure)
+        record = self._record
+        return TurnResult(
+            status=record.status, answer=self.answer, provider_message=record.failure, reason=record.reason
+        )
 
     async def cancel(self) -> None:
         """Interrupt this turn, or nothing; returns when the provider has taken the request. Idempotent.
@@ -177,6 +183,7 @@ class _ScopeHandle:
           SideConflictError: a canonical submit has the `client_submit_id` that a Side's was given.
           SideBusyError, SessionBusyError: a turn is active.
           SideInProgressError, SideExpiredError, SessionExpiredError: not open.
+          TurnMergedError: the provider put it into a turn that was over, which is being interrupted.
           TuttiSideError: the provider's refusal.
 
         Cancellation: not sent, or interrupted as soon as the provider names the turn.
@@ -229,7 +236,7 @@ class _ScopeHandle:
                     log(logging.WARNING, "a turn was not interrupted", self.scope.ref, phase="cancel", error=error)
             raise
         if result.status == "failed":
-            raise TurnFailedError(turn.id, result.provider_message)
+            raise TurnFailedError(turn.id, result.provider_message, result.reason or "failed")
         if result.status == "canceled":
             raise TurnCanceledError(turn.id)
         return result.answer

@@ -73,10 +73,13 @@ class ConnectionStatistics(msgspec.Struct, frozen=True, kw_only=True):
     leases: int
     releasing: int
     """What runs in the background, for nobody who waits: unsubscribes, interrupts, waits for late answers."""
+    doubted_turns: int
+    """Turns of which it is being found out whether they have ended without a word."""
     unreleased: int
     """What of that failed for good; a thread that could not be unsubscribed ends with the process."""
     unread: Mapping[str, int]
-    """What its threads made nothing of, by cause: malformed, not modelled, repeated end, refused."""
+    """What its threads made nothing of, by cause: malformed, not modelled, repeated start, repeated end, missing end,
+    refused."""
     peer: PeerStatistics
     router: RouterStatistics
 
@@ -105,6 +108,7 @@ class Connection:
         self._nursery = nursery
         self._leases: set[ScopeRef] = set()
         self._releasing = 0
+        self._doubted_turns = 0
         self._retrying: dict[Release, None] = {}
         self._unreleased = 0
         self._is_closing = False
@@ -137,7 +141,8 @@ class Connection:
         """End the connection when a server with an active turn says nothing any more, not even when asked.
 
         A model may think for minutes, so silence proves nothing; but a live server answers a cheap request. Nothing is
-        sent while anything is heard, and nothing at all while no turn is active. The owner of the nursery cancels it.
+        sent while anything is heard, and nothing at all while no turn is active. A live server that says nothing of a
+        turn has perhaps ended it without a word, so it is asked about that too. The owner of the nursery cancels it.
         """
         while True:
             await self._busy.wait()
@@ -151,11 +156,15 @@ class Connection:
     async def _ask_whether_it_lives(self, seen: int) -> None:
         try:
             await self.request(LoadedListParams(), Empty, deadline_s=LIFE_SIGN_DEADLINE_S, cleanup=True)
-        except (RequestRefusedError, ProviderProtocolError, ProviderLostError):
-            return  # an answer of any kind is one; and what is lost needs no watch
+        except ProviderLostError:
+            return  # what is lost needs no watch
+        except (RequestRefusedError, ProviderProtocolError):
+            pass  # an answer of any kind is one
         except UnansweredError:
             if self.peer.heard == seen:
                 self.peer.fail(ConnectionClosedError("unresponsive"))
+            return
+        self.router.doubt_busy()
 
     def statistics(self) -> ConnectionStatistics:
         """Return counts."""
@@ -163,6 +172,7 @@ class Connection:
             version=self.attestation.version,
             leases=len(self._leases),
             releasing=self._releasing,
+            doubted_turns=self._doubted_turns,
             unreleased=self._unreleased,
             unread=dict(self.unread),
             peer=self.peer.statistics(),
@@ -225,9 +235,25 @@ class Connection:
         """Run something in the background that outlives its starter; it ends with the connection at the latest."""
         self._start(trio.Event(), work)
 
+    def settle_later(self, settle: Callable[[], Awaitable[None]]) -> None:
+        """Find out, in the background, whether a turn has ended."""
+        if self.peer.closed is None and not self._is_closing:
+            self._doubted_turns += 1
+            self._nursery.start_soon(self._settle, settle)
+
+    async def _settle(self, settle: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await settle()
+        finally:
+            self._doubted_turns -= 1
+
     def interrupt_later(self, thread: CodexThread, turn_id: TurnId) -> None:
         """Interrupt, in the background, a turn whose starter has gone."""
         self._start(trio.Event(), self._interrupt, thread, turn_id)
+
+    def interrupt_over(self, thread: CodexThread, turn_id: TurnId) -> None:
+        """Interrupt, in the background, a turn that is over for us but not for the server."""
+        self._start(trio.Event(), self._send_interrupt, thread, turn_id)
 
     def close(self) -> None:
         """Begin nothing more in the background: the connection's block has ended, and its process ends now."""
@@ -276,8 +302,18 @@ class Connection:
     async def _interrupt(self, thread: CodexThread, turn_id: TurnId) -> None:
         with trio.move_on_after(TURN_BEGIN_WAIT_S):
             await thread.turn_began.wait()
-        if thread.active_turn != turn_id:
+        if thread.active_turn != turn_id or thread.interrupting == turn_id:
             return
+        thread.interrupting = turn_id
+        try:
+            await self._send_interrupt(thread, turn_id)
+        finally:
+            if thread.interrupting == turn_id:
+                thread.interrupting = None
+        if thread.active_turn == turn_id:
+            thread.doubt()
+
+    async def _send_interrupt(self, thread: CodexThread, turn_id: TurnId) -> None:
         params = TurnInterruptParams(thread_id=thread.thread_id, turn_id=turn_id)
         # A refusal says that the turn has ended by itself. No answer is what 0.163 gives to a surplus interrupt.
         with suppress(RequestRefusedError, UnansweredError, ProviderProtocolError, ProviderLostError):

@@ -38,6 +38,10 @@ class Route(Protocol):
         """Take note that `deliver` raised: this route is over, no other is touched."""
         ...
 
+    def doubt(self) -> None:
+        """Have it found out whether the thread's turn still runs."""
+        ...
+
     def connection_lost(self, exit_status: int | None) -> None:
         """Take note that nothing will come any more."""
         ...
@@ -141,6 +145,12 @@ class Router:
     def is_busy(self) -> bool:
         """True while a thread of ours has a turn, or may be about to."""
         return any(route.is_busy for route in self._routes.values())
+
+    def doubt_busy(self) -> None:
+        """Doubt every turn: the server lives, but said nothing of any for long."""
+        for route in tuple(self._routes.values()):
+            if route.is_busy:
+                route.doubt()
 
     def knows(self, thread_id: str) -> bool:
         """True for a thread that has a route, or had one until lately."""

@@ -67,6 +67,7 @@ class CodexThread:
       source: the thread that a Side was forked from; None for a canonical session.
       instructions: a Side's composed instructions.
       on_busy: called when a turn begins, or is about to.
+      on_doubt: called when a turn has perhaps ended without a word: somebody must ask (see `_settling`).
       unread: counts what nothing was made of, by cause; its connection's, or one of its own.
     """
 
@@ -78,6 +79,7 @@ class CodexThread:
         source: "CodexThread | None" = None,
         instructions: str = "",
         on_busy: Callable[[], None] = lambda: None,
+        on_doubt: Callable[["CodexThread", TurnId], None] = lambda thread, turn_id: None,
         unread: Counter[str] | None = None,
     ) -> None:
         self.batch: list[Message[Head]] = []
@@ -93,6 +95,8 @@ class CodexThread:
         self.had_context = False
         self.first_item = trio.Event()
         self.interrupting: TurnId | None = None
+        self.deliveries = 0
+        """How often something of this thread came."""
         self.lost = False
         self.exit_status: int | None = None
         self.unread: Counter[str] = Counter() if unread is None else unread
@@ -101,7 +105,11 @@ class CodexThread:
         self._closing = False
         self.interactions = ThreadInteractions(asker, self.unread, in_side=source is not None)
         self._ended_turns: dict[str, None] = {}
+        self._open_turns: dict[TurnId, trio.Event] = {}
+        self._doubted: dict[TurnId, bool] = {}
+        self._is_resting = False
         self._on_busy = on_busy
+        self._on_doubt = on_doubt
 
     def __repr__(self) -> str:
         return f"<CodexThread {self.thread_id or 'unnamed'}>"
@@ -137,6 +145,7 @@ class CodexThread:
 
     def deliver(self, messages: list[Message[Head]]) -> None:
         """Take the thread's messages of one read."""
+        self.deliveries += 1
         events: list[Event] = []
         append = events.append
         size_bytes = 0
@@ -158,6 +167,8 @@ class CodexThread:
                 size_bytes += len(message.line)
         if events and self._sink is not None:
             self._sink.emit(events, size_bytes)
+        if self._is_resting:
+            self.doubt()
 
     def crash(self, error: Exception) -> None:
         """End this thread's session or Side: its route raised."""
@@ -172,6 +183,9 @@ class CodexThread:
         self.start_settled.set()
         self.active_turn = None
         self.turn_began.set()
+        for ended in self._open_turns.values():
+            ended.set()
+        self._open_turns.clear()
         self.turn_ended.set()
         self.first_item.set()
         self.interactions.forget()
@@ -206,13 +220,33 @@ class CodexThread:
             self._begin_turn(TurnId(turn.id))
         self.start_settled.set()
 
+    def ended_before(self) -> frozenset[str]:
+        """Return the turns that are over now, as far as they are remembered."""
+        return frozenset(self._ended_turns)
+
+    def has_ended(self, turn_id: TurnId) -> bool:
+        """True when nothing of this turn is waited for any more: it has ended, or its thread is over."""
+        return turn_id in self._ended_turns or self._sink is None
+
+    async def wait_ended(self, turn_id: TurnId) -> None:
+        """Wait for a turn's end, or its thread's loss. Cancellation: harmless."""
+        ended = self._open_turns.get(turn_id)
+        if ended is None:
+            await trio.lowlevel.checkpoint()
+        else:
+            await ended.wait()
+
     def _begin_turn(self, turn_id: TurnId) -> None:
         self.has_turn = True
-        if self.active_turn != turn_id:
+        self._is_resting = False
+        before = self.active_turn
+        if before != turn_id:
             self._on_busy()
             self.active_turn = turn_id
             self.turn_began = trio.Event()
-            self.turn_ended = trio.Event()
+            self.turn_ended = self._open_turns[turn_id] = trio.Event()
+            if before is not None:
+                self.doubt_replaced(before)
 
     def _end_turn(self, turn_id: TurnId) -> bool:
         """Note a turn's end; False when it had ended before."""
@@ -221,11 +255,52 @@ class CodexThread:
         self._ended_turns[turn_id] = None
         if len(self._ended_turns) > ENDED_TURNS_MAX:
             del self._ended_turns[next(iter(self._ended_turns))]
+        self._doubted.pop(turn_id, None)
+        ended = self._open_turns.pop(turn_id, None)
+        if ended is not None:
+            ended.set()
         if self.active_turn == turn_id:
             self.active_turn = None
             self.turn_began.set()
             self.turn_ended.set()
         return True
+
+    # Turns whose end was perhaps not told
+
+    def doubt(self) -> None:
+        """Have it found out whether the active turn still runs: something says that it may not. Idempotent."""
+        if self.active_turn is not None and self.active_turn not in self._doubted:
+            self._doubted[self.active_turn] = False
+            self._on_doubt(self, self.active_turn)
+
+    def doubt_replaced(self, turn_id: TurnId) -> None:
+        """Have it found out how a turn ended: another one is active in its place, and one runs at a time."""
+        is_new = turn_id not in self._doubted
+        self._doubted[turn_id] = True
+        if is_new:
+            self._on_doubt(self, turn_id)
+
+    def is_replaced(self, turn_id: TurnId) -> bool:
+        """True for a turn that can't be the one that runs."""
+        return self._doubted.get(turn_id, False)
+
+    def trust(self, turn_id: TurnId) -> None:
+        """Take the server's word that a doubted turn runs."""
+        self._doubted.pop(turn_id, None)
+        self._is_resting = False
+
+    def conclude(self, turn: Turn) -> None:
+        """End a doubted turn as the server, when asked, says that it ended."""
+        if turn.id not in self._ended_turns:
+            self.unread["missing end"] += 1
+            self._emit(list(self._end_events(turn)))
+
+    def give_up(self, turn_id: TurnId) -> None:
+        """End a doubted turn of which nobody can say how it ended."""
+        if self._end_turn(turn_id):
+            self.unread["missing end"] += 1
+            settled = self.interactions.turn_ended(turn_id)
+            self._emit([*settled, TurnFailed(turn_id, "", reason="terminal_event_missing")])
 
     # Normalising what is not hot
 
@@ -250,6 +325,9 @@ class CodexThread:
             if turn_id in self._ended_turns:
                 return None
             self._begin_turn(turn_id)
+            if self.turn_began.is_set():
+                self.unread["repeated start"] += 1
+                return None
             self.turn_began.set()
             return TurnStartedEvent(turn_id)
         if isinstance(notification, ItemStarted):
@@ -260,6 +338,8 @@ class CodexThread:
         elif isinstance(notification, RequestResolved):
             return self.interactions.resolved(notification.request_id)
         elif isinstance(notification, ThreadStatusChanged):
+            # At a turn's end this comes right before the word of it; so it is looked at after the whole read.
+            self._is_resting = notification.status.type != "active"
             return _state_of(notification.status)
         elif isinstance(notification, ThreadSettingsUpdated):
             settings = notification.thread_settings

@@ -8,6 +8,7 @@ active turn), `_asking` (what waits for its user), `_settings` (what a Side carr
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 from typing import Any, cast
 
 import msgspec
@@ -16,6 +17,7 @@ import trio
 from tutti_providers.codex._connection import CLEANUP_DEADLINE_S, Connection, ConnectionStatistics
 from tutti_providers.codex._creation import ThreadCreation
 from tutti_providers.codex._settings import CodexSettings, check_resumed, check_started, side_turn_params, turn_params
+from tutti_providers.codex._settling import settle_turn
 from tutti_providers.codex._side_open import SideOpening
 from tutti_providers.codex._thread import TURN_BEGIN_WAIT_S, CodexThread
 from tutti_providers.codex.errors import RequestRefusedError, UnansweredError
@@ -56,6 +58,7 @@ from tutti_side.contract import (
     StartSession,
     TurnActiveError,
     TurnId,
+    TurnMergedError,
     TurnNotActiveError,
 )
 from tutti_side.jsonrpc import Outcome
@@ -95,6 +98,9 @@ class _TurnStart:
         self._live = live
         self._turn_id: TurnId | None = None
         self._abandoned = False
+        self._ended_before = live.thread.ended_before()
+        self.merged_into: TurnId | None = None
+        """The turn that was over before this was sent, and yet is what the server answered with."""
         live.thread.begin_start()
         self._settled = live.thread.start_settled
 
@@ -103,9 +109,13 @@ class _TurnStart:
         try:
             if not isinstance(outcome, Exception):
                 turn = self._read(outcome)
+                if turn.id in self._ended_before:
+                    self.merged_into, turn = TurnId(turn.id), None
         finally:
             if not self._settled.is_set():
                 self._live.thread.end_start(turn)
+        if self.merged_into is not None:
+            self._live.connection.interrupt_over(self._live.thread, self.merged_into)
         if turn is not None:
             self._turn_id = TurnId(turn.id)
             if self._abandoned:
@@ -222,7 +232,13 @@ class CodexAdapter:
         sink: EventSink,
     ) -> SessionBinding:
         connection = await self._lease(ref)
-        thread = CodexThread(sink, connection.peer, on_busy=connection.note_busy, unread=connection.unread)
+        thread = CodexThread(
+            sink,
+            connection.peer,
+            on_busy=connection.note_busy,
+            on_doubt=_settler(connection),
+            unread=connection.unread,
+        )
         creation = ThreadCreation(connection, thread, check)
         try:
             opened = await creation.run(params)
@@ -264,6 +280,8 @@ class CodexAdapter:
         except BaseException:
             start.abandon()
             raise
+        if start.merged_into is not None:
+            raise TurnMergedError(start.merged_into)
         return TurnId(result.turn.id)
 
     async def cancel(self, ref: ScopeRef, turn_id: TurnId) -> None:
@@ -331,6 +349,7 @@ class CodexAdapter:
             source=source.thread,
             instructions=request.instructions,
             on_busy=connection.note_busy,
+            on_doubt=_settler(connection),
             unread=connection.unread,
         )
         connection.lease(request.side)
@@ -402,6 +421,10 @@ class CodexAdapter:
         finally:
             if thread.interrupting == turn_id:
                 thread.interrupting = None
+        if refused is not None and _names_another_turn(refused) and not thread.has_ended(turn_id):
+            thread.doubt_replaced(turn_id)
+        elif thread.active_turn == turn_id:
+            thread.doubt()  # neither an answer nor a refusal proves an end (F34); it is asked about if none comes
         if failed is not None:
             raise failed
         if refused is not None:
@@ -414,6 +437,16 @@ class CodexAdapter:
         except (ProviderLostError, ProviderProtocolError, RequestRefusedError, UnansweredError):
             return False
         return True
+
+
+def _settler(connection: Connection) -> Callable[[CodexThread, TurnId], None]:
+    """Return what a thread calls when a turn of it has perhaps ended without a word."""
+    return lambda thread, turn_id: connection.settle_later(partial(settle_turn, connection, thread, turn_id))
+
+
+def _names_another_turn(refused: RequestRefusedError) -> bool:
+    """True when a request for one turn was refused because another is active (the words of 0.163 and 0.171)."""
+    return refused.server_message.startswith("expected active turn id")
 
 
 def _type_names(error: BaseException) -> Iterator[str]:

@@ -39,6 +39,7 @@ class Recorder:
         self.lost: list[int | None] = []
         self.failure: Exception | None = None
         self.is_busy = False
+        self.doubts = 0
 
     def deliver(self, messages: list[Message[Head]]) -> None:
         self.batches.append([msgspec.json.decode(message.line) for message in messages])
@@ -47,6 +48,9 @@ class Recorder:
 
     def crash(self, error: Exception) -> None:
         self.crashes.append(error)
+
+    def doubt(self) -> None:
+        self.doubts += 1
 
     def connection_lost(self, exit_status: int | None) -> None:
         self.lost.append(exit_status)

@@ -56,7 +56,7 @@ class Requests:
         self._outbox = outbox
         self._plan = plan
         self._chance = chance
-        self.turns = Turns(setup, outbox, chance)
+        self.turns = Turns(setup, outbox, plan, chance)
         self.threads: dict[str, FakeThread] = {}
         self.experimental = False
         self._stored = {stored.thread_id: stored for stored in setup.stored}
@@ -282,9 +282,14 @@ class Requests:
         return Outcome(result={})
 
     def _turns_list(self, params: dict[str, Any]) -> Outcome:
-        if self._loaded(params).ephemeral:
+        thread = self._loaded(params)
+        if thread.ephemeral:
             raise Refused("ephemeral threads do not support thread/turns/list")
-        return Outcome(result={"data": [], "nextCursor": None, "backwardsCursor": None})
+        running = [] if thread.turn is None else [turn_shape(thread.turn.id, "inProgress", startedAt=1_796_000_000)]
+        turns = [*running, *thread.ended_turns]
+        if params.get("sortDirection") == "asc":
+            turns.reverse()
+        return Outcome(result={"data": turns[: params.get("limit")], "nextCursor": None, "backwardsCursor": None})
 
     def _items_list(self, params: dict[str, Any]) -> Outcome:
         raise Refused("thread/items/list is not supported yet", code=-32601)

@@ -14,6 +14,9 @@ __all__ = ["FakeSetup", "FakeThread", "FakeTool", "FakeTurn", "StoredThread"]
 INJECTED_ITEMS_MAX = 1024
 """Injected items remembered for each thread; older ones are forgotten."""
 
+ENDED_TURNS_MAX = 64
+"""Ended turns listed of each thread; older ones are forgotten."""
+
 
 class StoredThread(msgspec.Struct, frozen=True, kw_only=True):
     """A thread on disk, from an earlier process."""
@@ -113,6 +116,7 @@ class FakeThread:
         self.turn: FakeTurn | None = None
         self.turn_count = 0
         self.last_turn_id: str | None = None
+        self.ended_turns: deque[dict[str, Any]] = deque(maxlen=ENDED_TURNS_MAX)
         self.first_unread: str | None = None
         self.failed = False
         self.background: list[FakeTool] = []

@@ -20,6 +20,7 @@ from ._fake_shapes import (
 )
 from ._fake_threads import FakeSetup, FakeThread, FakeTool, FakeTurn
 from ._fake_tools import Tools
+from .app_server_faults import DropTurnCompleted, FaultPlan
 from .model_script import CallTool, Drop, Fail, Pause, Reason, Say
 
 __all__ = ["Turns"]
@@ -31,9 +32,10 @@ _BUSY = "We\u2019re currently experiencing high demand, which may cause temporar
 class Turns:
     """Starts, plays, steers and ends the turns of all threads."""
 
-    def __init__(self, setup: FakeSetup, outbox: Outbox, chance: random.Random) -> None:
+    def __init__(self, setup: FakeSetup, outbox: Outbox, plan: FaultPlan, chance: random.Random) -> None:
         self._setup = setup
         self._outbox = outbox
+        self._plan = plan
         self._chance = chance
         self._messages = 0
         self.tools = Tools(setup, outbox, tell=self.tell, done=self._tool_done, interrupt=self._interrupted_by_answer)
@@ -87,6 +89,12 @@ class Turns:
         thread.turn = None
         thread.last_turn_id = turn.id
         thread.background += [tool for tool in turn.tools if tool.kind == "running" and not tool.over]
+        fields: dict[str, Any] = {"error": error, "startedAt": 1_796_000_000, "completedAt": 1_796_000_000}
+        dropped = self._plan.take(DropTurnCompleted, "turn/completed")
+        if dropped is None or not dropped.forgets:
+            thread.ended_turns.appendleft(turn_shape(turn.id, status, durationMs=1, **fields))
+        if dropped is not None and dropped.with_status:
+            return
         if error is not None:
             thread.failed = True
             self.tell_status(thread)
@@ -96,7 +104,8 @@ class Turns:
             self.tell(thread, "thread/readState/changed", {"readState": thread.read_state()})
         if error is None:
             self.tell_status(thread)
-        fields: dict[str, Any] = {"error": error, "startedAt": 1_796_000_000, "completedAt": 1_796_000_000}
+        if dropped is not None:
+            return
         if status == "completed" and turn.last_message is not None:
             item = completed_params(turn.last_message, self._outbox.now_ms(), timed=self._setup.is_new)["item"]
             fields |= {"items": [item], "itemsView": "summary"}

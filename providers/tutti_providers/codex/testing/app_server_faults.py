@@ -13,6 +13,7 @@ __all__ = [
     "AnswerTwice",
     "CrashAfterSends",
     "CrashOn",
+    "DropTurnCompleted",
     "Fault",
     "FaultPlan",
     "ForkAnswer",
@@ -108,6 +109,16 @@ class CrashAfterSends(_Fault, frozen=True, kw_only=True, tag="crash_after_sends"
     status: int = 101
 
 
+class DropTurnCompleted(_Fault, frozen=True, kw_only=True, tag="drop_turn_completed"):
+    """A turn ends, but `turn/completed` never comes."""
+
+    method: str = "turn/completed"
+    with_status: bool = False
+    """Nor does the status that comes with it: not a word."""
+    forgets: bool = False
+    """The thread's list of turns does not know it either."""
+
+
 class StopReading(_Fault, frozen=True, kw_only=True, tag="stop_reading"):
     """Handle the request, then never read again."""
 
@@ -124,6 +135,7 @@ Fault = (
     | ForkOrder
     | TurnStartsFirst
     | CrashAfterSends
+    | DropTurnCompleted
     | StopReading
 )
 

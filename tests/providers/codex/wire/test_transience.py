@@ -21,11 +21,11 @@ OURS = {
     *("thread/start", "thread/fork", "thread/inject_items"),
     *("turn/start", "turn/interrupt"),
     *("thread/backgroundTerminals/clean", "thread/unsubscribe"),
-    "thread/loaded/list",
+    *("thread/loaded/list", "thread/read"),
 }
 """All that is ever sent of a session and its Sides: nothing that deletes, archives, resumes, or reads a history.
 
-The last is how a silent server is asked for a sign of life.
+The last two are how a silent server is asked for a sign of life, and for the status of a thread whose turn runs.
 """
 
 

@@ -1,0 +1,38 @@
+"""What the server's answers say of a turn whose end was perhaps not told. Pure.
+
+A durable thread lists its turns, and how each ended. An ephemeral one, a Side, lists none: its status says whether a
+turn runs, and of one that doesn't nothing more can be known.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from tutti_providers.codex.schema.items import ThreadStatus, Turn
+from tutti_side.contract import TurnId
+
+__all__ = ["StatusVerdict", "TurnVerdict", "judge_status", "judge_turns"]
+
+StatusVerdict = Literal["running", "resting", "unknown"]
+"""``resting``: no turn runs in the thread."""
+
+TurnVerdict = Turn | Literal["running", "unknown"]
+"""The turn as it ended; or it runs; or the list does not know it, which it may later."""
+
+_RESTING = frozenset({"idle", "systemError", "notLoaded"})
+
+
+def judge_status(status: ThreadStatus | None) -> StatusVerdict:
+    """Say whether a turn runs in a thread with this status; a word that we don't know proves nothing."""
+    if status is None:
+        return "unknown"
+    if status.type == "active":
+        return "running"
+    return "resting" if status.type in _RESTING else "unknown"
+
+
+def judge_turns(turns: Sequence[Turn], turn_id: TurnId) -> TurnVerdict:
+    """Say what a thread's newest turns tell of one of them."""
+    for turn in turns:
+        if turn.id == turn_id:
+            return "running" if turn.status == "inProgress" else turn
+    return "unknown"

@@ -1,0 +1,95 @@
+"""Asking how a turn ended whose end was perhaps not told, so that nobody waits for it for ever. The waiting half.
+
+Something gives rise to doubt: the thread rests while a turn of it is active, another turn began, the server refused an
+interrupt, or it was silent and needed a sign of life. Nothing is asked while the thread still speaks; then at most
+`TRIES_MAX` times. A turn of which nobody can say how it ended fails, with a reason of its own.
+"""
+
+import trio
+
+from tutti_providers.codex._connection import CLEANUP_DEADLINE_S, Connection
+from tutti_providers.codex._reconcile import StatusVerdict, TurnVerdict, judge_status, judge_turns
+from tutti_providers.codex._thread import CodexThread
+from tutti_providers.codex.errors import RequestRefusedError, UnansweredError
+from tutti_providers.codex.schema.items import Turn
+from tutti_providers.codex.schema.requests import ReadParams, ReadResult, TurnsListParams, TurnsPage
+from tutti_side.contract import ProviderLostError, ProviderProtocolError, TurnId
+
+__all__ = ["DOUBT_S", "settle_turn"]
+
+DOUBT_S = 5.0
+"""A doubted turn's end may still come for so long before the server is asked: it stands some milliseconds behind the
+word that its thread rests."""
+
+POSTPONED_MAX = 12
+"""So often that is prolonged while the thread still speaks; a thread that never stops speaking is asked about too."""
+
+TRIES_MAX = 3
+"""So often the server is asked at most; a list of turns can lag behind them."""
+
+PAUSE_S = 1.0
+"""Pause after the first try without a result; doubled each time."""
+
+TURNS_LOOKED_AT = 16
+"""The newest turns that are asked for: more cannot have begun while one was in doubt."""
+
+
+async def settle_turn(connection: Connection, thread: CodexThread, turn_id: TurnId) -> None:
+    """Find out whether a turn still runs, and if not, end it; bounded, and over at once when its end comes.
+
+    Cancellation: harmless.
+    """
+    for _ in range(POSTPONED_MAX):
+        seen = thread.deliveries
+        if await _ends_within(thread, turn_id, DOUBT_S):
+            return
+        if thread.deliveries == seen:
+            break
+    is_side = thread.source is not None
+    for attempt in range(TRIES_MAX):
+        verdict = await _ask(connection, thread, turn_id)
+        if thread.has_ended(turn_id):
+            return
+        if isinstance(verdict, Turn):
+            thread.conclude(verdict)
+            return
+        if verdict == "running":
+            thread.trust(turn_id)
+            return
+        if is_side and verdict == "resting":
+            break
+        if attempt + 1 < TRIES_MAX and await _ends_within(thread, turn_id, PAUSE_S * 2**attempt):
+            return
+    thread.give_up(turn_id)
+
+
+async def _ends_within(thread: CodexThread, turn_id: TurnId, seconds: float) -> bool:
+    """Wait for the turn's end, for so long; True when nothing is left to find out."""
+    with trio.move_on_after(seconds):
+        await thread.wait_ended(turn_id)
+    return thread.has_ended(turn_id)
+
+
+async def _ask(connection: Connection, thread: CodexThread, turn_id: TurnId) -> TurnVerdict | StatusVerdict:
+    """Ask once: for the thread's status, and when it rests or another turn runs, for its turns, if it lists any."""
+    try:
+        read = await connection.request(
+            ReadParams(thread_id=thread.thread_id), ReadResult, deadline_s=CLEANUP_DEADLINE_S, cleanup=True
+        )
+        status = judge_status(read.thread.status)
+        is_replaced = thread.is_replaced(turn_id)
+        if status == "running" and not is_replaced:
+            return "running"
+        if thread.source is not None:
+            return "resting" if is_replaced else status
+        page = await connection.request(
+            TurnsListParams(
+                thread_id=thread.thread_id, limit=TURNS_LOOKED_AT, sort_direction="desc", items_view="notLoaded"
+            ),
+            TurnsPage,
+            deadline_s=CLEANUP_DEADLINE_S,
+            cleanup=True,
+        )
+        return judge_turns(page.data, turn_id)
+    except (RequestRefusedError, UnansweredError, ProviderProtocolError, ProviderLostError):
+        return "unknown"
