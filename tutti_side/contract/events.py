@@ -1,7 +1,8 @@
 """Events a provider emits, and the numbered batches in which they reach a subscriber. Pure.
 
 Adapters emit events without a number; the scope numbers them and publishes one `EventBatch` per delivery. Each kind
-here has a producer. `Gap` and the session's first and last events come from the runtime itself.
+here has a producer. `Gap` and the session's first and last events come from the runtime itself. What an agent does
+besides talking stands in `work`.
 """
 
 from collections.abc import Iterator
@@ -9,8 +10,23 @@ from typing import Literal
 
 import msgspec
 
+from tutti_side.contract._event import EventBase
 from tutti_side.contract.ids import InteractionId, TurnId
 from tutti_side.contract.interactive import InteractionKind, InteractionOption, InteractionQuestion
+from tutti_side.contract.work import (
+    WORK_EVENTS,
+    ErrorRaised,
+    PlanDelta,
+    PlanUpdated,
+    ReasoningDelta,
+    ReasoningUpdated,
+    ToolOutput,
+    ToolStarted,
+    ToolUpdated,
+    Unknown,
+    UsageUpdated,
+    WarningRaised,
+)
 
 __all__ = [
     "ADAPTER_EVENTS",
@@ -46,39 +62,35 @@ FailureReason = Literal["failed", "terminal_event_missing"]
 """``terminal_event_missing``: the turn is over at the provider, which never said so and can't say how it ended."""
 
 
-class _Event(msgspec.Struct, frozen=True, gc=False, tag_field="type"):
-    """Base of all events; without garbage-collector tracking, since none can hold a cycle."""
-
-
-class SessionStarted(_Event, frozen=True, gc=False, tag="session.started"):
+class SessionStarted(EventBase, frozen=True, gc=False, tag="session.started"):
     """The session or Side is open. Always the first event, sequence 1."""
 
     provider_session_id: str
 
 
-class SessionExpired(_Event, frozen=True, gc=False, tag="session.expired"):
+class SessionExpired(EventBase, frozen=True, gc=False, tag="session.expired"):
     """The end of a session or Side that nobody closed. Nothing follows."""
 
     reason: EndReason
 
 
-class SessionClosed(_Event, frozen=True, gc=False, tag="session.closed"):
+class SessionClosed(EventBase, frozen=True, gc=False, tag="session.closed"):
     """The end of a session or Side that was closed on request. Nothing follows."""
 
 
-class TurnStarted(_Event, frozen=True, gc=False, tag="turn.started"):
+class TurnStarted(EventBase, frozen=True, gc=False, tag="turn.started"):
     """A turn began."""
 
     turn_id: TurnId
 
 
-class TurnCompleted(_Event, frozen=True, gc=False, tag="turn.completed"):
+class TurnCompleted(EventBase, frozen=True, gc=False, tag="turn.completed"):
     """A turn ended well. One of completed, failed and canceled comes exactly once for each turn."""
 
     turn_id: TurnId
 
 
-class TurnFailed(_Event, frozen=True, gc=False, tag="turn.failed"):
+class TurnFailed(EventBase, frozen=True, gc=False, tag="turn.failed"):
     """A turn failed."""
 
     turn_id: TurnId
@@ -87,13 +99,13 @@ class TurnFailed(_Event, frozen=True, gc=False, tag="turn.failed"):
     reason: FailureReason = "failed"
 
 
-class TurnCanceled(_Event, frozen=True, gc=False, tag="turn.canceled"):
+class TurnCanceled(EventBase, frozen=True, gc=False, tag="turn.canceled"):
     """A turn was interrupted."""
 
     turn_id: TurnId
 
 
-class MessageDelta(_Event, frozen=True, gc=False, tag="message.delta"):
+class MessageDelta(EventBase, frozen=True, gc=False, tag="message.delta"):
     """A piece of an agent's message, in order within its item."""
 
     turn_id: TurnId
@@ -101,7 +113,7 @@ class MessageDelta(_Event, frozen=True, gc=False, tag="message.delta"):
     text: str
 
 
-class MessageUpdated(_Event, frozen=True, gc=False, tag="message.updated"):
+class MessageUpdated(EventBase, frozen=True, gc=False, tag="message.updated"):
     """The whole text of a message, once it is complete; it replaces what the deltas made."""
 
     turn_id: TurnId
@@ -109,7 +121,7 @@ class MessageUpdated(_Event, frozen=True, gc=False, tag="message.updated"):
     text: str
 
 
-class SessionUpdated(_Event, frozen=True, gc=False, tag="session.updated"):
+class SessionUpdated(EventBase, frozen=True, gc=False, tag="session.updated"):
     """What the session runs with changed; whole, it replaces what was known."""
 
     cwd: str
@@ -117,7 +129,7 @@ class SessionUpdated(_Event, frozen=True, gc=False, tag="session.updated"):
     model_provider: str
 
 
-class StatePatch(_Event, frozen=True, gc=False, tag="state.patch"):
+class StatePatch(EventBase, frozen=True, gc=False, tag="state.patch"):
     """What the session is doing changed."""
 
     status: str
@@ -133,7 +145,7 @@ class AvailableCommand(msgspec.Struct, frozen=True, gc=False):
     description: str = ""
 
 
-class CommandSnapshot(_Event, frozen=True, gc=False, tag="command.snapshot"):
+class CommandSnapshot(EventBase, frozen=True, gc=False, tag="command.snapshot"):
     """The commands that the provider offers; whole, it replaces the one before."""
 
     commands: tuple[AvailableCommand, ...]
@@ -147,13 +159,13 @@ class ConfigOption(msgspec.Struct, frozen=True, gc=False):
     choices: tuple[str, ...] = ()
 
 
-class ConfigOptions(_Event, frozen=True, gc=False, tag="config.options"):
+class ConfigOptions(EventBase, frozen=True, gc=False, tag="config.options"):
     """The settings that a user can choose; whole, they replace those before."""
 
     options: tuple[ConfigOption, ...]
 
 
-class InteractionRequested(_Event, frozen=True, tag="interaction.requested"):
+class InteractionRequested(EventBase, frozen=True, tag="interaction.requested"):
     """The provider asks its user something, and waits."""
 
     interaction_id: InteractionId
@@ -168,7 +180,7 @@ class InteractionRequested(_Event, frozen=True, tag="interaction.requested"):
     questions: tuple[InteractionQuestion, ...] = ()
 
 
-class InteractionResolved(_Event, frozen=True, gc=False, tag="interaction.resolved"):
+class InteractionResolved(EventBase, frozen=True, gc=False, tag="interaction.resolved"):
     """An interaction needs no answer any more. Comes exactly once for each."""
 
     interaction_id: InteractionId
@@ -176,7 +188,7 @@ class InteractionResolved(_Event, frozen=True, gc=False, tag="interaction.resolv
     """``superseded``: its turn ended, or nobody could answer it any more and it was declined."""
 
 
-class Audit(_Event, frozen=True, gc=False, tag="audit"):
+class Audit(EventBase, frozen=True, gc=False, tag="audit"):
     """Something happened that a person may want to know of afterwards; never a prompt or a model's words."""
 
     action: str
@@ -185,7 +197,7 @@ class Audit(_Event, frozen=True, gc=False, tag="audit"):
     """What it was done to: a method, a tool's name."""
 
 
-class Gap(_Event, frozen=True, gc=False, tag="gap"):
+class Gap(EventBase, frozen=True, gc=False, tag="gap"):
     """This subscriber missed the events numbered `first` to `last` and was cut off; nobody else was."""
 
     first: int
@@ -202,6 +214,17 @@ Event = (
     | TurnCanceled
     | MessageDelta
     | MessageUpdated
+    | ReasoningDelta
+    | ReasoningUpdated
+    | ToolStarted
+    | ToolOutput
+    | ToolUpdated
+    | PlanDelta
+    | PlanUpdated
+    | UsageUpdated
+    | WarningRaised
+    | ErrorRaised
+    | Unknown
     | SessionUpdated
     | StatePatch
     | CommandSnapshot
@@ -219,6 +242,7 @@ ADAPTER_EVENTS = (
     TurnCanceled,
     MessageDelta,
     MessageUpdated,
+    *WORK_EVENTS,
     SessionUpdated,
     StatePatch,
     CommandSnapshot,

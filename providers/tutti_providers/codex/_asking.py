@@ -13,7 +13,7 @@ import msgspec
 
 from tutti_providers.codex._declines import REFUSED_CODE, refusal
 from tutti_providers.codex._interactions import Pending, pending_of
-from tutti_providers.codex.schema.items import FileChangeItem, decode_item
+from tutti_providers.codex.schema.items import FileChangeItem, ThreadItem
 from tutti_providers.codex.schema.notifications import Head
 from tutti_side.contract import (
     Audit,
@@ -86,17 +86,13 @@ class ThreadInteractions:
     def __len__(self) -> int:
         return len(self._pending)
 
-    def item_started(self, item: msgspec.Raw) -> None:
+    def item_started(self, item: ThreadItem) -> None:
         """Remember the paths of a file change: the request for its approval names the item only."""
-        try:
-            decoded = decode_item(item)
-        except (msgspec.DecodeError, RecursionError):
-            return
-        if isinstance(decoded, FileChangeItem):
-            paths = tuple(change.path for change in decoded.changes)
+        if isinstance(item, FileChangeItem):
+            paths = tuple(change.path for change in item.changes)
             if sum(map(len, paths)) > REQUEST_BYTES_MAX:
                 return
-            self._changes[decoded.id] = paths
+            self._changes[item.id] = paths
             if len(self._changes) > CHANGES_MAX:
                 del self._changes[next(iter(self._changes))]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from tutti_providers.codex._input import input_of
 from tutti_providers.codex.schema.notifications import ThreadSettings
 from tutti_providers.codex.schema.requests import (
     ApprovalPolicy,
@@ -20,7 +21,6 @@ from tutti_providers.codex.schema.requests import (
     ResumeParams,
     SandboxMode,
     SandboxPolicy,
-    TextInput,
     TurnStartParams,
 )
 from tutti_side.contract import Content
@@ -175,7 +175,7 @@ def turn_params(
     """
     return TurnStartParams(
         thread_id=thread_id,
-        input=tuple(TextInput(text=block.text) for block in content),
+        input=input_of(content),
         client_user_message_id=client_submit_id,
         collaboration_mode=_mode(settings, host_context) if had_context or host_context is not None else None,
     )
@@ -200,7 +200,7 @@ def side_turn_params(
     """Return a turn of a Side: everything of its source that the thread would otherwise not have."""
     return TurnStartParams(
         thread_id=thread_id,
-        input=tuple(TextInput(text=block.text) for block in content),
+        input=input_of(content),
         client_user_message_id=client_submit_id,
         cwd=source.cwd,
         model=source.model,

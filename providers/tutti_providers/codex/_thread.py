@@ -11,9 +11,19 @@ import msgspec
 import trio
 
 from tutti_providers.codex._asking import Asker, ThreadInteractions
+from tutti_providers.codex._items import (
+    delta_event,
+    is_malformed,
+    item_completed_event,
+    item_started_event,
+    notification_event,
+    size_of,
+    unknown,
+)
 from tutti_providers.codex._settings import SourceSettings
-from tutti_providers.codex.schema.items import AgentMessageItem, ThreadStatus, Turn, decode_item
+from tutti_providers.codex.schema.items import ThreadStatus, Turn, UnknownItem, decode_item
 from tutti_providers.codex.schema.notifications import (
+    QUIET_METHODS,
     Head,
     ItemCompleted,
     ItemStarted,
@@ -31,7 +41,6 @@ from tutti_side.contract import (
     Event,
     EventSink,
     MessageDelta,
-    MessageUpdated,
     SessionUpdated,
     StatePatch,
     TurnCanceled,
@@ -164,7 +173,7 @@ class CodexThread:
             else:
                 for event in self._normalise(message):
                     append(event)
-                size_bytes += len(message.line)
+                    size_bytes += size_of(event, len(message.line))
         if events and self._sink is not None:
             self._sink.emit(events, size_bytes)
         if self._is_resting:
@@ -305,15 +314,23 @@ class CodexThread:
     # Normalising what is not hot
 
     def _normalise(self, message: Message[Head]) -> Sequence[Event]:
-        method = message.method or ""
+        method, head = message.method or "", message.params
+        make = delta_event(method)
+        if make is not None:
+            if head is None or head.turn_id is None or head.item_id is None or head.delta is None:
+                self.unread["malformed"] += 1
+                return ()
+            return (make(TurnId(head.turn_id), head.item_id, head.delta),)
         try:
             notification = decode_notification(method, message.line)
         except (msgspec.DecodeError, RecursionError):
             self.unread["malformed"] += 1
             return ()
         if notification is None:
+            if method in QUIET_METHODS:
+                return ()
             self.unread["not modelled"] += 1
-            return ()
+            return (unknown(method, None if head is None else head.turn_id),)
         if isinstance(notification, TurnCompleted):
             return self._end_events(notification.turn)
         event = self._event_of(notification)
@@ -330,11 +347,8 @@ class CodexThread:
                 return None
             self.turn_began.set()
             return TurnStartedEvent(turn_id)
-        if isinstance(notification, ItemStarted):
-            self.interactions.item_started(notification.item)
-        elif isinstance(notification, ItemCompleted):
-            self.first_item.set()
-            return self._message_of(notification)
+        if isinstance(notification, ItemStarted | ItemCompleted):
+            return self._item_event(notification)
         elif isinstance(notification, RequestResolved):
             return self.interactions.resolved(notification.request_id)
         elif isinstance(notification, ThreadStatusChanged):
@@ -347,6 +361,8 @@ class CodexThread:
             return SessionUpdated(settings.cwd, settings.model, settings.model_provider)
         elif isinstance(notification, ThreadClosed):
             self._end("lost")
+        else:
+            return notification_event(notification)
         return None
 
     def _end_events(self, turn: Turn) -> Sequence[Event]:
@@ -362,16 +378,20 @@ class CodexThread:
             return (*settled, TurnCanceled(turn_id))
         return (*settled, TurnFailed(turn_id, "" if turn.error is None else turn.error.message))
 
-    def _message_of(self, completed: ItemCompleted) -> Event | None:
-        try:
-            item = decode_item(completed.item)
-        except (msgspec.DecodeError, RecursionError):
+    def _item_event(self, notification: ItemStarted | ItemCompleted) -> Event | None:
+        item, turn_id = decode_item(notification.item), TurnId(notification.turn_id)
+        is_over = isinstance(notification, ItemCompleted)
+        if is_over:
+            self.first_item.set()
+        if is_malformed(item):
             self.unread["malformed"] += 1
             return None
-        if not isinstance(item, AgentMessageItem):
+        if not is_over:
+            self.interactions.item_started(item)
+            return item_started_event(turn_id, item)
+        if isinstance(item, UnknownItem):
             self.unread["not modelled"] += 1
-            return None
-        return MessageUpdated(TurnId(completed.turn_id), item.id, item.text)
+        return item_completed_event(turn_id, item)
 
 
 _STATUSES = {"idle": "idle", "active": "active", "systemError": "error", "notLoaded": "unloaded"}

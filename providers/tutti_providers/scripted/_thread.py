@@ -4,8 +4,10 @@ A thread is attached to its sink until it is detached, once; what the provider s
 counted, so that an adapter that closed it, lost it or never opened it is quiet for good.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import cast
 
+import msgspec
 import trio
 
 from tutti_providers.scripted._transcript import Transcript
@@ -211,5 +213,17 @@ def check_answer(ask: Ask, answer: InteractionAnswer) -> None:
 
 
 def _size_bytes(event: Event) -> int:
-    texts: Sequence[str] = (event.text,) if isinstance(event, MessageDelta | MessageUpdated) else ()
-    return EVENT_BYTES + sum(map(len, texts))
+    if isinstance(event, MessageDelta | MessageUpdated):
+        return EVENT_BYTES + len(event.text)
+    return EVENT_BYTES + _text_size(event)
+
+
+def _text_size(value: object) -> int:
+    """Return how many characters a value holds, in whatever depth."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, tuple):
+        return sum(map(_text_size, cast("tuple[object, ...]", value)))
+    if isinstance(value, msgspec.Struct):
+        return sum(_text_size(getattr(value, name)) for name in value.__struct_fields__)
+    return 0

@@ -40,6 +40,7 @@ from tutti_side.contract import (
     SideRef,
     SourceMetadata,
     StartSession,
+    TextContent,
     TurnActiveError,
     TurnId,
     TurnNotActiveError,
@@ -235,7 +236,7 @@ class ScriptedAdapter:
         connection, thread = live.connection, live.thread
         if thread.is_busy:
             raise TurnActiveError
-        prompt = "\n".join(block.text for block in request.content)
+        prompt = "\n".join(block.text for block in request.content if isinstance(block, TextContent))
         turn = self._reader.turn(prompt, in_side=thread.is_side)
         thread.is_starting = True
         try:

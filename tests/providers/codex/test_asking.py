@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tutti_providers.codex._asking import PENDING_MAX, REQUEST_BYTES_MAX, ThreadInteractions
+from tutti_providers.codex.schema.items import decode_item
 from tutti_providers.codex.schema.notifications import Head
 from tutti_side.contract import (
     Audit,
@@ -166,7 +167,7 @@ def test_what_is_longer_than_anyone_would_read_is_refused_and_not_kept() -> None
     for paths, kept in ((["a" * REQUEST_BYTES_MAX, "b"], 0), (["a", "b"], 1)):
         changes = [{"path": path, "kind": {"type": "add"}, "diff": ""} for path in paths]
         item = {"type": "fileChange", "id": "i", "status": "inProgress", "changes": changes}
-        thread.interactions.item_started(msgspec.Raw(msgspec.json.encode(item)))
+        thread.interactions.item_started(decode_item(msgspec.json.encode(item)))
         assert len(thread.interactions._changes) == kept
 
 

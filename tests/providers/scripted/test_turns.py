@@ -28,19 +28,30 @@ from tutti_side.contract import (
     ADAPTER_EVENTS,
     Audit,
     AvailableCommand,
+    ChangedFile,
     CommandSnapshot,
     ConfigOption,
     ConfigOptions,
+    ErrorRaised,
     ExecTurn,
     InvalidSettingsError,
     MessageDelta,
     MessageUpdated,
     OpenSide,
+    PlanDelta,
+    PlanStep,
+    PlanUpdated,
     ProviderLostError,
+    ReasoningDelta,
+    ReasoningUpdated,
     SessionUpdated,
     StartSession,
     StatePatch,
     TextContent,
+    TokenCount,
+    ToolOutput,
+    ToolStarted,
+    ToolUpdated,
     TurnActiveError,
     TurnCanceled,
     TurnCompleted,
@@ -48,6 +59,9 @@ from tutti_side.contract import (
     TurnId,
     TurnNotActiveError,
     TurnStarted,
+    Unknown,
+    UsageUpdated,
+    WarningRaised,
 )
 from tutti_side.runtime import SessionBusyError, SessionExpiredError, TurnCanceledError, TurnFailedError
 
@@ -123,6 +137,23 @@ async def test_deltas_can_leave_together_and_paced(opened: Any, autojump_clock: 
         assert [(at - start, count) for at, count in emissions] == [(0, 1), (5, 2), (10, 1), (10, 1), (10, 1)]
 
 
+T = TurnId("session-1.turn-1")
+FILES = (ChangedFile("a.py", "update", "@@"),)
+WORK = (
+    ReasoningDelta(T, "r", "hm"),
+    ReasoningUpdated(T, "r", "hm", "hmm"),
+    ToolStarted(T, "t", "command", "make", "/"),
+    ToolOutput(T, "t", "ok"),
+    ToolUpdated(T, "t", "file_change", "a.py", "completed", changes=FILES),
+    PlanDelta(T, "p", "first"),
+    PlanUpdated(T, "why", (PlanStep("one", "pending"),)),
+    UsageUpdated(T, TokenCount(3, 2, 0, 1), TokenCount(3, 2, 0, 1), 100),
+    WarningRaised("beware"),
+    ErrorRaised(T, "again", True),
+    Unknown("x/new"),
+)
+
+
 async def test_every_kind_of_event_that_an_adapter_may_emit_has_a_producer_here(opened: Any) -> None:
     """Issue B, item 1: a kind without a producer isn't in the union."""
     others = (
@@ -131,6 +162,7 @@ async def test_every_kind_of_event_that_an_adapter_may_emit_has_a_producer_here(
         ConfigOptions((ConfigOption("model", "a", ("a", "b")),)),
         SessionUpdated("/", "m", "p"),
         Audit("request_declined", "tool"),
+        *WORK,
     )
     script = Script(
         turns=(
@@ -146,7 +178,7 @@ async def test_every_kind_of_event_that_an_adapter_may_emit_has_a_producer_here(
         await adapter.cancel(ref, await adapter.exec(ref, exec_turn("wait")))
         await trio.testing.wait_all_tasks_blocked()
         assert {type(event) for event in sink.events} == set(ADAPTER_EVENTS)
-        assert sink.events[1:6] == list(others)
+        assert sink.events[1 : 1 + len(others)] == list(others)
 
 
 async def test_a_failed_turn_says_why_and_plays_nothing_more(opened: Any) -> None:

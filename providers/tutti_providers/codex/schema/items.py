@@ -20,6 +20,7 @@ __all__ = [
     "DynamicToolCallItem",
     "FileChange",
     "FileChangeItem",
+    "ImageViewItem",
     "InputPart",
     "McpToolCallError",
     "McpToolCallItem",
@@ -205,6 +206,7 @@ class DynamicToolCallItem(Read, frozen=True):
     status: str
     """``inProgress``, ``completed`` or ``failed``."""
     arguments: object = None
+    content_items: tuple[JsonObject, ...] | None = None
     namespace: str | None = None
     success: bool | None = None
 
@@ -235,6 +237,13 @@ class WebSearchItem(Read, frozen=True):
     query: str = ""
 
 
+class ImageViewItem(Read, frozen=True):
+    """The model looks at an image file."""
+
+    id: str
+    path: str
+
+
 class ContextCompactionItem(Read, frozen=True):
     """The thread's history was summarised; injected items may be gone from the model's view."""
 
@@ -260,6 +269,7 @@ ThreadItem = (
     | CollabAgentToolCallItem
     | SubAgentActivityItem
     | WebSearchItem
+    | ImageViewItem
     | ContextCompactionItem
     | UnknownItem
 )
@@ -276,6 +286,7 @@ ITEM_TYPES: Mapping[str, type[ThreadItem]] = {
     "collabAgentToolCall": CollabAgentToolCallItem,
     "subAgentActivity": SubAgentActivityItem,
     "webSearch": WebSearchItem,
+    "imageView": ImageViewItem,
     "contextCompaction": ContextCompactionItem,
 }
 """Wire ``type`` → struct."""

@@ -17,14 +17,23 @@ from tutti_providers.codex.schema.requests import ApprovalPolicy, CollaborationM
 __all__ = [
     "DELTA_METHODS",
     "NOTIFICATIONS",
+    "QUIET_METHODS",
+    "ConfigWarning",
+    "DeprecationNotice",
     "ErrorNotification",
     "Head",
     "HeadThread",
     "ItemCompleted",
     "ItemStarted",
     "McpServerStatusUpdated",
+    "McpToolCallProgress",
+    "ModelRerouted",
     "Notification",
+    "RateLimitWindow",
+    "RateLimits",
+    "RateLimitsUpdated",
     "RequestResolved",
+    "SummaryPartAdded",
     "ThreadClosed",
     "ThreadSettings",
     "ThreadSettingsUpdated",
@@ -34,6 +43,8 @@ __all__ = [
     "ThreadTokenUsageUpdated",
     "TokenUsage",
     "TurnCompleted",
+    "TurnPlanStep",
+    "TurnPlanUpdated",
     "TurnStarted",
     "WarningNotification",
     "decode_notification",
@@ -70,6 +81,7 @@ DELTA_METHODS = frozenset(
         "item/reasoning/summaryTextDelta",
         "item/reasoning/textDelta",
         "item/commandExecution/outputDelta",
+        "item/fileChange/outputDelta",
     }
 )
 """The notifications that `Head` holds whole: thread, turn, item and a piece of text."""
@@ -163,6 +175,30 @@ class WarningNotification(Read, frozen=True):
     thread_id: str | None = None
 
 
+class ConfigWarning(Read, frozen=True):
+    """Something about the user's configuration; of the server as a whole."""
+
+    summary: str
+    details: str | None = None
+    path: str | None = None
+
+
+class DeprecationNotice(Read, frozen=True):
+    """Something that the user relies on will go; of the server as a whole."""
+
+    summary: str
+    details: str | None = None
+
+
+class ModelRerouted(Read, frozen=True):
+    """A turn is answered by another model than it was asked of."""
+
+    thread_id: str
+    turn_id: str
+    from_model: str
+    to_model: str
+
+
 class RequestResolved(Read, frozen=True):
     """A request of the server needs no answer any more. May come after its turn's end, or never."""
 
@@ -206,6 +242,66 @@ class ThreadTokenUsageUpdated(Read, frozen=True):
     token_usage: ThreadTokenUsage
 
 
+class SummaryPartAdded(Read, frozen=True):
+    """The next part of a reasoning summary begins; its deltas follow."""
+
+    thread_id: str
+    turn_id: str
+    item_id: str
+    summary_index: int
+    """From 0."""
+
+
+class McpToolCallProgress(Read, frozen=True):
+    """A tool of an MCP server says how far it is."""
+
+    thread_id: str
+    turn_id: str
+    item_id: str
+    message: str
+
+
+class TurnPlanStep(Read, frozen=True):
+    """One step of the model's to-do list."""
+
+    step: str
+    status: str
+    """``pending``, ``inProgress`` or ``completed``."""
+
+
+class TurnPlanUpdated(Read, frozen=True):
+    """The model's to-do list, whole."""
+
+    thread_id: str
+    turn_id: str
+    plan: tuple[TurnPlanStep, ...]
+    explanation: str | None = None
+
+
+class RateLimitWindow(Read, frozen=True):
+    """How much of an allowance is used."""
+
+    used_percent: int
+    window_duration_mins: int | None = None
+    resets_at: int | None = None
+    """Unix time in seconds."""
+
+
+class RateLimits(Read, frozen=True):
+    """The account's allowances; what is null was not said this time."""
+
+    limit_id: str | None = None
+    limit_name: str | None = None
+    primary: RateLimitWindow | None = None
+    secondary: RateLimitWindow | None = None
+
+
+class RateLimitsUpdated(Read, frozen=True):
+    """The account's allowances changed; of the server as a whole, after each answer of the model."""
+
+    rate_limits: RateLimits
+
+
 Notification = (
     ThreadStarted
     | ThreadStatusChanged
@@ -217,6 +313,13 @@ Notification = (
     | ItemCompleted
     | ErrorNotification
     | WarningNotification
+    | ConfigWarning
+    | DeprecationNotice
+    | ModelRerouted
+    | SummaryPartAdded
+    | McpToolCallProgress
+    | TurnPlanUpdated
+    | RateLimitsUpdated
     | RequestResolved
     | McpServerStatusUpdated
     | ThreadTokenUsageUpdated
@@ -233,11 +336,41 @@ NOTIFICATIONS: Mapping[str, type[Notification]] = {
     "item/completed": ItemCompleted,
     "error": ErrorNotification,
     "warning": WarningNotification,
+    "guardianWarning": WarningNotification,
+    "configWarning": ConfigWarning,
+    "deprecationNotice": DeprecationNotice,
+    "model/rerouted": ModelRerouted,
+    "item/reasoning/summaryPartAdded": SummaryPartAdded,
+    "item/mcpToolCall/progress": McpToolCallProgress,
+    "turn/plan/updated": TurnPlanUpdated,
+    "account/rateLimits/updated": RateLimitsUpdated,
     "serverRequest/resolved": RequestResolved,
     "mcpServer/startupStatus/updated": McpServerStatusUpdated,
     "thread/tokenUsage/updated": ThreadTokenUsageUpdated,
 }
 """Method → struct of its parameters."""
+
+QUIET_METHODS = frozenset(
+    {
+        "hook/completed",
+        "hook/started",
+        "item/commandExecution/terminalInteraction",
+        "item/fileChange/patchUpdated",
+        "thread/archived",
+        "thread/attachment/updated",
+        "thread/compacted",
+        "thread/deleted",
+        "thread/name/updated",
+        "thread/project/updated",
+        "thread/queue/changed",
+        "thread/readState/changed",
+        "thread/unarchived",
+        "turn/diff/updated",
+        "turn/moderationMetadata",
+    }
+)
+"""Notifications of a thread that 0.163 knows and that say nothing new to its user: what a list of threads shows, and
+what other notifications say too. ``turn/diff/updated`` repeats the whole diff of a turn after each step."""
 
 _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {m: params_decoder(t) for m, t in NOTIFICATIONS.items()}
 

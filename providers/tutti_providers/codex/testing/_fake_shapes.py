@@ -23,6 +23,7 @@ __all__ = [
     "usage_shape",
     "user_message",
     "version_tuple",
+    "web_search_item",
 ]
 
 UNKNOWN_METHOD = "Invalid request: unknown variant `{}`, expected one of `initialize`, `thread/start`, …"
@@ -98,9 +99,15 @@ def agent_message(item_id: str, text: str, *, timed: bool) -> dict[str, Any]:
     return {"type": "agentMessage", **moderation, "id": item_id, "text": text, **rest}
 
 
-def reasoning_item(item_id: str, summary: str) -> dict[str, Any]:
+def reasoning_item(item_id: str, *summary: str) -> dict[str, Any]:
     """What the model thought."""
-    return {"type": "reasoning", "id": item_id, "summary": [summary], "content": []}
+    return {"type": "reasoning", "id": item_id, "summary": list(summary), "content": []}
+
+
+def web_search_item(item_id: str, query: str) -> dict[str, Any]:
+    """A search that the model's provider made."""
+    action = {"type": "search", "query": query, "queries": None}
+    return {"type": "webSearch", "id": item_id, "query": query, "action": action, "results": None}
 
 
 def command_item(item_id: str, command: str, cwd: str, *, process: str | None) -> dict[str, Any]:

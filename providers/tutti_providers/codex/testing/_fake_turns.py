@@ -17,11 +17,12 @@ from ._fake_shapes import (
     turn_shape,
     usage_shape,
     user_message,
+    web_search_item,
 )
 from ._fake_threads import FakeSetup, FakeThread, FakeTool, FakeTurn
 from ._fake_tools import Tools
 from .app_server_faults import DropTurnCompleted, FaultPlan
-from .model_script import CallTool, Drop, Fail, Pause, Reason, Say
+from .model_script import CallTool, Drop, Fail, Pause, Reason, Say, SearchWeb, Think
 
 __all__ = ["Turns"]
 
@@ -146,6 +147,11 @@ class Turns:
             elif isinstance(step, Reason):
                 self._close_message(thread, turn)
                 self._whole_item(thread, turn, reasoning_item(f"rs_{self._message_number()}", step.summary))
+            elif isinstance(step, Think):
+                self._think(thread, turn, step)
+            elif isinstance(step, SearchWeb):
+                self._close_message(thread, turn)
+                self._whole_item(thread, turn, web_search_item(f"ws_{self._message_number()}", step.query))
             elif isinstance(step, CallTool):
                 self._close_message(thread, turn)
                 turn.called = True
@@ -169,6 +175,23 @@ class Turns:
         token = turn.tokens.popleft()
         turn.message_text.append(token)
         self.tell(thread, "item/agentMessage/delta", {"turnId": turn.id, "itemId": turn.message_id, "delta": token})
+
+    def _think(self, thread: FakeThread, turn: FakeTurn, step: Think) -> None:
+        self._close_message(thread, turn)
+        item_id = f"rs_{self._message_number()}"
+        where = {"turnId": turn.id, "itemId": item_id}
+        self._item(thread, turn, "item/started", reasoning_item(item_id))
+        for index, pieces in enumerate(step.parts):
+            self.tell(thread, "item/reasoning/summaryPartAdded", {**where, "summaryIndex": index})
+            for piece in pieces:
+                summary = {**where, "delta": piece, "summaryIndex": index}
+                self.tell(thread, "item/reasoning/summaryTextDelta", summary)
+        for piece in step.text:
+            self.tell(thread, "item/reasoning/textDelta", {**where, "delta": piece, "contentIndex": 0})
+        whole = reasoning_item(item_id, *map("".join, step.parts))
+        if step.text:
+            whole["content"] = ["".join(step.text)]
+        self._item(thread, turn, "item/completed", whole)
 
     def _close_message(self, thread: FakeThread, turn: FakeTurn) -> None:
         if turn.message_id is None:

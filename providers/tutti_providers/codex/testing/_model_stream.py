@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from .model_script import CallTool, Fail, Reason
+from .model_script import CallTool, Fail, Reason, SearchWeb, Think
 
 __all__ = ["USAGE", "ResponseStream"]
 
@@ -57,6 +57,40 @@ class ResponseStream:
             "type": "reasoning",
             "id": f"rs_{self._number}_{len(self._items)}",
             "summary": [{"type": "summary_text", "text": step.summary}],
+        }
+        return self._close_message() + self._whole_item(item)
+
+    def think(self, step: Think) -> bytes:
+        """Stream a reasoning item."""
+        index = len(self._items) + (self._text is not None)
+        item_id = f"rs_{self._number}_{index}"
+        item: dict[str, Any] = {"type": "reasoning", "id": item_id, "summary": []}
+        data = self._close_message() + self._event("response.output_item.added", output_index=index, item=item)
+        for position, pieces in enumerate(step.parts):
+            where = {"item_id": item_id, "output_index": index, "summary_index": position}
+            empty = {"type": "summary_text", "text": ""}
+            data += self._event("response.reasoning_summary_part.added", part=empty, **where)
+            for piece in pieces:
+                data += self._event("response.reasoning_summary_text.delta", delta=piece, **where)
+            data += self._event("response.reasoning_summary_text.done", text="".join(pieces), **where)
+        for piece in step.text:
+            where = {"item_id": item_id, "output_index": index, "content_index": 0}
+            data += self._event("response.reasoning_text.delta", delta=piece, **where)
+        item = item | {"summary": [{"type": "summary_text", "text": "".join(pieces)} for pieces in step.parts]}
+        if step.text:
+            item["content"] = [{"type": "reasoning_text", "text": "".join(step.text)}]
+        self._items.append(item)
+        return data + self._event("response.output_item.done", output_index=index, item=item)
+
+    def search_web(self, step: SearchWeb) -> bytes:
+        """Send a whole web search."""
+        position = len(self._items) + (self._text is not None)
+        action = {"type": "search", "query": step.query}
+        item = {
+            "type": "web_search_call",
+            "id": f"ws_{self._number}_{position}",
+            "status": "completed",
+            "action": action,
         }
         return self._close_message() + self._whole_item(item)
 

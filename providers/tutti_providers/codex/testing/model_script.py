@@ -20,7 +20,9 @@ __all__ = [
     "Reason",
     "Reply",
     "Say",
+    "SearchWeb",
     "Step",
+    "Think",
     "apply_patch",
     "ask_user",
     "run_command",
@@ -50,6 +52,21 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, tag="reason"):
     summary: str
 
 
+class Think(msgspec.Struct, frozen=True, kw_only=True, tag="think"):
+    """A reasoning item that is streamed, piece by piece."""
+
+    parts: tuple[tuple[str, ...], ...]
+    """The parts of its summary, each as the pieces in which it is said."""
+    text: tuple[str, ...] = ()
+    """The model's own words, in pieces; most providers show none."""
+
+
+class SearchWeb(msgspec.Struct, frozen=True, kw_only=True, tag="search_web"):
+    """A search that the model's provider itself has made."""
+
+    query: str
+
+
 class CallTool(msgspec.Struct, frozen=True, kw_only=True, tag="call_tool"):
     """Call a tool of the agent; the agent runs it and asks the model again."""
 
@@ -76,7 +93,7 @@ class Drop(msgspec.Struct, frozen=True, kw_only=True, tag="drop"):
     """Close the connection without ending the stream."""
 
 
-Step = Say | Pause | Reason | CallTool | Fail | Drop
+Step = Say | Pause | Reason | Think | SearchWeb | CallTool | Fail | Drop
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):

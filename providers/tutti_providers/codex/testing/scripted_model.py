@@ -14,7 +14,7 @@ import trio
 from ._model_http import Dropped, HttpConnection, HttpError
 from ._model_request import ModelRequest, decode_request
 from ._model_stream import ResponseStream
-from .model_script import CallTool, Drop, Fail, ModelScript, Pause, Reason, Reply, Say
+from .model_script import CallTool, Drop, Fail, ModelScript, Pause, Reason, Reply, Say, SearchWeb, Think
 
 __all__ = ["Gate", "ModelRequest", "ModelStatistics", "ScriptedModel", "open_scripted_model"]
 
@@ -175,6 +175,10 @@ class ScriptedModel:
                 await self.gate(step.gate).pass_through()
             elif isinstance(step, Reason):
                 yield stream.reason(step)
+            elif isinstance(step, Think):
+                yield stream.think(step)
+            elif isinstance(step, SearchWeb):
+                yield stream.search_web(step)
             elif isinstance(step, CallTool):
                 yield stream.call_tool(step)
             elif isinstance(step, Drop):
