@@ -66,6 +66,11 @@ RELEASE_PAUSE_S = 0.2
 """Pause after the first failed try; doubled each time."""
 
 
+RECLAIM_S = 30.0
+"""Who loads a thread again waits so long for the answer to an earlier load that was given up: it would be released when
+it came."""
+
+
 class ConnectionStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """What one connection holds, and what it counted."""
 
@@ -92,6 +97,9 @@ class Release:
         self.tries = 0
         self.due = 0.0
         self.done = trio.Event()
+        self.claims = 0
+        """Those who wait for its end because they load the thread again."""
+        self.claimed = trio.Event()
 
 
 class Connection:
@@ -104,6 +112,8 @@ class Connection:
         self.codex_home = shaken.codex_home
         self.ended = trio.Event()
         self.unread: Counter[str] = Counter()
+        self.abandoned_loads: dict[str, trio.Event] = {}
+        """Threads that were to be loaded by somebody who has gone, until the answer comes."""
         self._busy = trio.Event()
         self._nursery = nursery
         self._leases: set[ScopeRef] = set()
@@ -223,6 +233,33 @@ class Connection:
             self._retrying[release] = None
         return release
 
+    async def reclaim_thread(self, thread_id: str) -> bool:
+        """Let no unsubscribe of this thread follow, since it is about to be loaded again.
+
+        What is on the wire already is answered first, or has its deadline: done late, it would undo the load.
+
+        Returns:
+          True when an unsubscribe was still owed: a load that fails has to begin it anew.
+
+        Cancellation: the unsubscribe goes on.
+        """
+        owed = False
+        abandoned = self.abandoned_loads.get(thread_id)
+        if abandoned is not None:
+            with trio.move_on_after(RECLAIM_S):
+                await abandoned.wait()
+        for release in [release for release in self._retrying if release.thread_id == thread_id]:
+            owed = True
+            release.claims += 1
+            release.claimed.set()
+            try:
+                await release.done.wait()
+            finally:
+                release.claims -= 1
+                if not release.claims:
+                    release.claimed = trio.Event()
+        return owed
+
     def cleanup_rows(self) -> tuple[CleanupRow, ...]:
         """Return the unsubscribes that are being retried."""
         now = trio.current_time()
@@ -287,7 +324,10 @@ class Connection:
                         raise
                     pause_s = RELEASE_PAUSE_S * 2**attempt
                     release.tries, release.due = attempt + 1, trio.current_time() + pause_s
-                    await trio.sleep(pause_s)
+                    with trio.move_on_after(pause_s):
+                        await release.claimed.wait()
+                    if release.claims:
+                        return
                 except ProviderLostError:
                     return  # gone with its process
                 else:

@@ -56,6 +56,8 @@ class ThreadCreation:
         self._method = ""
         self._abandoned = False
         self._is_creating = False
+        self._loads = ""
+        self._owes_release = False
         self._settled = trio.Event()
         self._release: Release | None = None
 
@@ -67,6 +69,9 @@ class ThreadCreation:
 
         Cancellation: call `abandon`; a thread that appears later is released.
         """
+        if isinstance(params, ResumeParams):
+            self._loads = params.thread_id
+            self._owes_release = await self._connection.reclaim_thread(params.thread_id)
         self._method = params.METHOD
         self._is_creating = True
         self._connection.router.begin_creation(params.thread_id if isinstance(params, ResumeParams) else None)
@@ -87,6 +92,10 @@ class ThreadCreation:
             self._settled.set()  # nothing was asked for, so no answer will say so
         if self._thread.thread_id and self._release is None:
             self._release = self._connection.release_thread(self._thread.thread_id)
+        elif self._settled.is_set():
+            self._repay()
+        elif self._loads:
+            self._connection.abandoned_loads[self._loads] = self._settled
 
     async def wait_released(self) -> None:
         """Wait until the answer came, or can't come any more, and what it created was released.
@@ -115,6 +124,16 @@ class ThreadCreation:
         finally:
             self._end_creation()
             self._settled.set()
+            if self._connection.abandoned_loads.get(self._loads) is self._settled:
+                del self._connection.abandoned_loads[self._loads]
+            if self._abandoned:
+                self._repay()
+
+    def _repay(self) -> None:
+        """Begin the unsubscribe anew that this load was to make needless: it came to nothing."""
+        if self._owes_release and self._release is None and not self._connection.router.knows(self._loads):
+            self._release = self._connection.release_thread(self._loads)
+        self._owes_release = False
 
     def _adopt(self, result: msgspec.Raw) -> None:
         try:

@@ -11,12 +11,12 @@ import trio
 import trio.testing
 
 from tutti_providers.codex import _pool
-from tutti_providers.codex._connection import Connection, open_connection
+from tutti_providers.codex._connection import CLEANUP_DEADLINE_S, Connection, open_connection
 from tutti_providers.codex._creation import ThreadCreation
-from tutti_providers.codex._settings import check_started
+from tutti_providers.codex._settings import check_resumed, check_started
 from tutti_providers.codex._thread import CodexThread
 from tutti_providers.codex.errors import RequestRefusedError
-from tutti_providers.codex.schema.requests import StartParams
+from tutti_providers.codex.schema.requests import ResumeParams, StartParams
 from tutti_side.contract import Event, ProviderLostError, ProviderProtocolError
 from tutti_side.jsonrpc import MemoryTransport, TransportBrokenError, memory_pair
 
@@ -51,6 +51,7 @@ class Server:
     def __init__(self, transport: MemoryTransport) -> None:
         self.transport = transport
         self.received: list[dict[str, Any]] = []
+        self.deaf_to_unsubscribes = False
         self._rest = b""
 
     async def run(self) -> None:
@@ -65,7 +66,7 @@ class Server:
                 self.received.append(message)
                 if message.get("method") == "initialize":
                     await self.say({"id": message["id"], "result": {"userAgent": "tutti-side/0.163.0 (x)"}})
-                elif message.get("method") == "thread/unsubscribe":
+                elif message.get("method") == "thread/unsubscribe" and not self.deaf_to_unsubscribes:
                     await self.say({"id": message["id"], "result": {"status": "unsubscribed"}})
 
     async def say(self, *messages: dict[str, Any]) -> None:
@@ -76,6 +77,10 @@ class Server:
         """The answer to the start."""
         [request] = [message for message in self.received if message.get("method") == "thread/start"]
         return {"id": request["id"], "result": result}
+
+    def methods(self) -> list[str]:
+        """What was asked for about `NEW`, in order."""
+        return [m["method"] for m in self.received if m.get("params", {}).get("threadId") == NEW]
 
     @property
     def unsubscribed(self) -> list[str]:
@@ -268,3 +273,106 @@ async def test_a_creation_that_never_began_is_settled_by_its_abandon(autojump_cl
         idle = ThreadCreation(lab.connection, CodexThread(Sink(), lab.connection.peer), check_started)
         idle.abandon()
         await idle.wait_released()
+
+
+class Load:
+    """A thread that is loaded again, as the adapter does it."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.params = ResumeParams(thread_id=NEW, cwd="/", exclude_turns=True)
+        self.thread = CodexThread(Sink(), lab.connection.peer)
+        self.creation = ThreadCreation(lab.connection, self.thread, check_resumed(self.params))
+        self.scope = trio.CancelScope()
+        self.outcome: Any = None
+        self._server = lab.server
+
+    async def run(self) -> None:
+        with self.scope:
+            try:
+                self.outcome = await self.creation.run(self.params)
+            except Exception as error:
+                self.outcome = error
+                self.creation.abandon()
+            except trio.Cancelled:
+                self.creation.abandon()
+                raise
+
+    async def answer(self, **outcome: Any) -> None:
+        """Answer the latest request that loads a thread."""
+        requests = [message for message in self._server.received if message.get("method") == "thread/resume"]
+        await self._server.say({"id": requests[-1]["id"], **outcome})
+        await trio.testing.wait_all_tasks_blocked()
+
+
+async def test_a_thread_that_is_loaded_again_is_unsubscribed_by_no_retry_of_before(autojump_clock: Any) -> None:
+    """R6, R14: its close was not answered; the attempt on the wire has its deadline, and no other follows."""
+    async with open_lab() as (lab, nursery, scope):
+        scope.cancel()
+        lab.server.deaf_to_unsubscribes = True
+        lab.connection.release_thread(NEW)
+        await trio.testing.wait_all_tasks_blocked()
+        load = Load(lab)
+        nursery.start_soon(load.run)
+        await trio.testing.wait_all_tasks_blocked()
+        assert lab.server.methods() == ["thread/unsubscribe"]
+        await trio.sleep(CLEANUP_DEADLINE_S + 0.1)
+        assert lab.server.methods() == ["thread/unsubscribe", "thread/resume"]
+        await load.answer(result=OPENED)
+        assert load.outcome.thread.id == NEW
+        await trio.sleep(100)
+        assert lab.server.methods() == ["thread/unsubscribe", "thread/resume"]
+        assert lab.connection.cleanup_rows() == ()
+
+
+async def test_a_load_that_is_cancelled_while_it_waits_lets_the_unsubscribe_go_on(autojump_clock: Any) -> None:
+    """R6, R14: nobody else would do it."""
+    async with open_lab() as (lab, nursery, scope):
+        scope.cancel()
+        lab.server.deaf_to_unsubscribes = True
+        release = lab.connection.release_thread(NEW)
+        await trio.testing.wait_all_tasks_blocked()
+        load = Load(lab)
+        nursery.start_soon(load.run)
+        await trio.testing.wait_all_tasks_blocked()
+        load.scope.cancel()
+        await trio.testing.wait_all_tasks_blocked()
+        lab.server.deaf_to_unsubscribes = False
+        await release.done.wait()
+        assert lab.server.methods() == ["thread/unsubscribe"] * 2
+
+
+async def test_a_load_that_fails_begins_the_unsubscribe_anew_that_it_ended(autojump_clock: Any) -> None:
+    """R6: the thread can still be subscribed from before."""
+    async with open_lab() as (lab, nursery, scope):
+        scope.cancel()
+        lab.server.deaf_to_unsubscribes = True
+        lab.connection.release_thread(NEW)
+        await trio.testing.wait_all_tasks_blocked()
+        load = Load(lab)
+        nursery.start_soon(load.run)
+        await trio.sleep(CLEANUP_DEADLINE_S + 0.1)
+        lab.server.deaf_to_unsubscribes = False
+        await load.answer(error={"code": -32600, "message": "no"})
+        assert isinstance(load.outcome, RequestRefusedError)
+        await load.creation.wait_released()
+        assert lab.server.methods() == ["thread/unsubscribe", "thread/resume", "thread/unsubscribe"]
+
+
+async def test_a_load_waits_for_the_release_of_an_earlier_one_that_was_given_up(autojump_clock: Any) -> None:
+    """R6, R14: its late answer is released, which must not strike the thread that is loaded meanwhile."""
+    async with open_lab() as (lab, nursery, scope):
+        scope.cancel()
+        first, second = Load(lab), Load(lab)
+        nursery.start_soon(first.run)
+        await trio.testing.wait_all_tasks_blocked()
+        first.scope.cancel()
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(second.run)
+        await trio.sleep(3)
+        assert lab.server.methods() == ["thread/resume"]
+        await first.answer(result=OPENED)
+        assert lab.server.methods() == ["thread/resume", "thread/unsubscribe", "thread/resume"]
+        await second.answer(result=OPENED)
+        assert second.outcome.thread.id == NEW
+        await trio.sleep(100)
+        assert lab.server.methods() == ["thread/resume", "thread/unsubscribe", "thread/resume"]
