@@ -1,21 +1,51 @@
 """``python -m tutti_side.testing.simulate --seed N --seeds K [--trace]``: run simulations, and say how to repeat one.
 
-The first line says what is run, the last one ``PASSED …`` or ``reproduce: …``. Providers are found by the entry points
-``tutti_side.testbeds``; only test beds that offer a simulation will do.
+The first line says what is run, the last one ``PASSED …`` or ``reproduce: …``. Before it stands how often each fault
+point struck and which states of a Side's lifecycle it met; `COVERED_SEEDS` or more have to meet nearly all pairs.
+Providers are found by the entry points ``tutti_side.testbeds``; only test beds that offer a simulation will do.
 """
 
 import argparse
 import hashlib
+import itertools
+import multiprocessing
 import sys
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from importlib import metadata
 
+import msgspec
 import trio
 
-from tutti_side.testing.simulation import JOBS, Result, SimulationBed, simulate
+from tutti_side.testing.simulation import JOBS, Result, SimulationBed, simulate, trace_lines
+from tutti_side.testing.simulation.coverage import Coverage
 
-__all__ = ["find_bed", "main"]
+__all__ = ["COVERED_SEEDS", "Tally", "find_bed", "main", "run_seeds"]
+
+COVERED_SEEDS = 1_000
+"""So many seeds, or more, must make each fault point strike, and meet nearly all pairs of state and fault."""
+
+SHOWN = 10
+"""Of what a seed has broken so much is printed: one cause can break a lot."""
+
+CHUNK = 10
+"""Seeds that a process runs before it tells."""
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """What some seeds came to."""
+
+    digests: dict[int, str]
+    """Of each seed that was run."""
+    failed: dict[int, tuple[str, ...]]
+    """The seeds that broke something, and what."""
+    outcomes: dict[str, int]
+    faults: dict[str, str]
+    struck: dict[str, int]
+    met: dict[tuple[str, str], int]
+    """Seeds that met a pair of state and fault."""
 
 
 def find_bed(name: str) -> SimulationBed:
@@ -32,48 +62,133 @@ def find_bed(name: str) -> SimulationBed:
     return bed
 
 
+def run_seeds(seeds: Sequence[int], provider: str, jobs: int, *, trace: bool = False) -> Tally:
+    """Run some seeds one after another; this is what a worker process does.
+
+    Args:
+      seeds: which.
+      provider: name of a test bed.
+      jobs: jobs of each.
+      trace: whether to print all that happened.
+    """
+    bed = find_bed(provider)
+    results: list[Result] = []
+    for seed in seeds:
+        result = simulate(seed, bed, jobs=jobs)
+        if trace:
+            _say(*trace_lines(result.entries))
+        results.append(msgspec.structs.replace(result, entries=()))
+    outcomes, struck, met = Counter[str](), Counter[str](), Counter[tuple[str, str]]()
+    for result in results:
+        outcomes.update(result.outcomes)
+        struck.update(result.struck)
+        met.update(result.met)
+    return Tally(
+        digests={result.seed: result.digest for result in results},
+        failed={result.seed: result.violations for result in results if result.violations},
+        outcomes=dict(outcomes),
+        faults=dict(results[-1].faults) if results else {},
+        struck=dict(struck),
+        met=dict(met),
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, print, and return the exit status: 0 when every seed passed."""
+    """Run, print, and return the exit status: 0 when every seed passed, and together they met what they should."""
+    options = _parser().parse_args(arguments)
+    try:
+        find_bed(options.provider)
+    except LookupError as error:
+        _parser().error(str(error.args[0]))
+    versions = f"python={sys.version.split()[0]} trio={trio.__version__}"
+    much = f"SEEDS={options.seeds}" if options.seconds is None else f"SECONDS={options.seconds:g}"
+    _say(f"SEED={options.seed} {much} JOBS={options.jobs} PROVIDER={options.provider} {versions}")
+    tallies: list[Tally] = []
+    for tally in _tallies(options):
+        tallies.append(tally)
+        for seed, violations in tally.failed.items():
+            _say(*(f"seed {seed}: {violation}" for violation in violations[:SHOWN]))
+        if tally.failed and not options.keep_going:
+            break
+    return _conclude(options, tallies)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tutti_side.testing.simulate", description="Run simulations.")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many, in a row")
+    parser.add_argument("--seconds", type=float, help="run on until so much time is over, however many seeds that is")
+    parser.add_argument("--least", type=int, default=0, metavar="SEEDS", help="fewer seeds than that are a failure")
     parser.add_argument("--jobs", type=int, default=JOBS, help="jobs of each")
     parser.add_argument("--provider", default="codex", help="name of a test bed")
+    parser.add_argument("--processes", type=int, default=1, help="how many work at once")
+    parser.add_argument("--keep-going", action="store_true", help="do not stop at the first seed that fails")
     parser.add_argument("--trace", action="store_true", help="print all that happened")
-    options = parser.parse_args(arguments)
-    try:
-        bed = find_bed(options.provider)
-    except LookupError as error:
-        parser.error(str(error.args[0]))
-    versions = f"python={sys.version.split()[0]} trio={trio.__version__}"
-    chosen = f"SEEDS={options.seeds} JOBS={options.jobs} PROVIDER={options.provider}"
-    _say(f"SEED={options.seed} {chosen} {versions}")
-    whole = hashlib.sha256()
-    counts: Counter[str] = Counter()
-    for seed in range(options.seed, options.seed + options.seeds):
-        result = simulate(seed, bed, jobs=options.jobs)
-        whole.update(result.digest.encode())
-        counts.update(result.counts)
-        if options.trace:
-            _say(*result.trace)
-        if result.violations:
-            _say(*result.violations, *_reproduction(result, options.jobs, options.provider))
-            return 1
-    happened = ", ".join(f"{what} {count}" for what, count in sorted(counts.items()))
-    _say(happened, f"PASSED {options.seeds} seeds, digest {whole.hexdigest()[:16]}")
+    return parser
+
+
+def _chunks(options: argparse.Namespace) -> Iterator[range]:
+    """Yield the seeds to run, some at a time, until they are done or the time is over."""
+    began, seconds = time.monotonic(), float(options.seconds or 0)
+    end = None if options.seconds is not None else options.seed + options.seeds
+    for first in itertools.count(options.seed, CHUNK):
+        if (end is not None and first >= end) or (end is None and time.monotonic() - began >= seconds):
+            return
+        yield range(first, first + CHUNK if end is None else min(first + CHUNK, end))
+
+
+def _tallies(options: argparse.Namespace) -> Iterator[Tally]:
+    """Yield what came of each chunk; closing this lets those that run come to their end."""
+    if options.processes == 1:
+        for seeds in _chunks(options):
+            yield run_seeds(seeds, options.provider, options.jobs, trace=options.trace)
+        return
+    chunks = _chunks(options)
+    running: set[Future[Tally]] = set()
+    with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
+        while True:
+            for seeds in itertools.islice(chunks, options.processes - len(running)):
+                running.add(pool.submit(run_seeds, seeds, options.provider, options.jobs, trace=options.trace))
+            if not running:
+                return
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield future.result()
+
+
+def _conclude(options: argparse.Namespace, tallies: Sequence[Tally]) -> int:
+    """Print what all came to, and return the exit status."""
+    digests, failed = dict[int, str](), dict[int, tuple[str, ...]]()
+    outcomes = Counter[str]()
+    coverage = Coverage(tallies[-1].faults if tallies else {})
+    for tally in tallies:
+        digests |= tally.digests
+        failed |= tally.failed
+        outcomes.update(tally.outcomes)
+        coverage.add(tally.struck, tally.met)
+    _say("how calls ended:", *(f"  {what:40} {count:>8}" for what, count in sorted(outcomes.items())))
+    _say(*coverage.lines())
+    problems = coverage.problems() if len(digests) >= COVERED_SEEDS else []
+    if len(digests) < options.least:
+        problems.append(f"only {len(digests)} seeds were run, not {options.least}")
+    command = f"reproduce: python -m tutti_side.testing.simulate --jobs {options.jobs} --provider {options.provider}"
+    if failed:
+        seed = min(failed)
+        _say(f"FAILED {len(failed)} of {len(digests)} seeds: {' '.join(map(str, sorted(failed)))}")
+        _say(f"seed {seed}, digest {digests[seed]}: {failed[seed][0]}", f"{command} --seed {seed} --trace")
+        return 1
+    if problems:
+        _say(*(f"FELL SHORT: {problem}" for problem in problems))
+        _say(f"{command} --seed {options.seed} --seeds {len(digests)}")
+        return 1
+    whole = hashlib.sha256("".join(digests[seed] for seed in sorted(digests)).encode()).hexdigest()[:16]
+    _say(f"PASSED {len(digests)} seeds, digest {whole}")
     return 0
-
-
-def _reproduction(result: Result, jobs: int, provider: str) -> list[str]:
-    command = "python -m tutti_side.testing.simulate"
-    return [
-        f"seed {result.seed} failed, digest {result.digest}",
-        f"reproduce: {command} --seed {result.seed} --jobs {jobs} --provider {provider} --trace",
-    ]
 
 
 def _say(*lines: str) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
