@@ -99,6 +99,7 @@ from tutti_side.contract.ports import (
     ProviderPorts,
 )
 from tutti_side.contract.side import SIDE_INSTRUCTIONS, OpenSide, SideBinding, SideConversationAdapter
+from tutti_side.contract.turns import CommandAdapter, SteeringAdapter, TurnMode
 from tutti_side.contract.work import (
     ChangedFile,
     ErrorRaised,
@@ -135,6 +136,7 @@ __all__ = [
     "CleanupOwner",
     "CleanupPort",
     "CleanupRow",
+    "CommandAdapter",
     "CommandSnapshot",
     "ConfigOption",
     "ConfigOptions",
@@ -196,6 +198,7 @@ __all__ = [
     "SourceMetadataPort",
     "StartSession",
     "StatePatch",
+    "SteeringAdapter",
     "TextContent",
     "TokenCount",
     "ToolKind",
@@ -209,6 +212,7 @@ __all__ = [
     "TurnFailed",
     "TurnId",
     "TurnMergedError",
+    "TurnMode",
     "TurnNotActiveError",
     "TurnStarted",
     "Unknown",

@@ -12,6 +12,7 @@ from tutti_side.contract.events import EndReason, Event
 from tutti_side.contract.ids import CanonicalRef, ScopeRef, TurnId
 from tutti_side.contract.metadata import SourceMetadata
 from tutti_side.contract.ports import ProviderPorts
+from tutti_side.contract.turns import TurnMode
 
 __all__ = [
     "Adapter",
@@ -64,6 +65,8 @@ class ExecTurn(msgspec.Struct, frozen=True, kw_only=True):
     """Correlates the provider's events with this submit, nothing more."""
     host_context: str | None = None
     """For a canonical session's turn: the host's latest context for the agent. A Side has it in its instructions."""
+    mode: TurnMode | None = None
+    """For this turn alone; None is the session's own mode, and for a Side its source's."""
 
 
 class EventSink(Protocol):

@@ -28,6 +28,7 @@ from tutti_side.contract import (
     SideId,
     SideRef,
     SourceMetadataPort,
+    TurnMode,
     TurnNotActiveError,
     WorkspaceId,
     check_id,
@@ -192,6 +193,7 @@ class AgentHost:
         content: str | Sequence[Content],
         *,
         client_submit_id: str | None = None,
+        mode: TurnMode | None = None,
     ) -> TurnHandle:
         """Start a turn of an open Side; see `SideHandle.send` for errors and cancellation.
 
@@ -200,7 +202,7 @@ class AgentHost:
           SideConflictError: it belongs to another source or request.
         """
         side = self._find(source_id, side_id, request_id)
-        return await side.send(content, client_submit_id=client_submit_id)
+        return await side.send(content, client_submit_id=client_submit_id, mode=mode)
 
     async def cancel_side(self, source_id: str, side_id: str, request_id: str, turn_id: str) -> None:
         """Interrupt exactly this turn of a Side, or nothing.

@@ -10,6 +10,7 @@ __all__ = [
     "InteractionInvalidError",
     "InteractionNotLiveError",
     "OpenFailedError",
+    "OperationUnsupportedError",
     "SessionBusyError",
     "SessionConflictError",
     "SessionExpiredError",
@@ -223,6 +224,20 @@ class InteractionAlreadyAnsweredError(InteractionError):
 
     def __init__(self, interaction_id: InteractionId) -> None:
         super().__init__(f"interaction {interaction_id} was answered already", interaction_id)
+
+
+class OperationUnsupportedError(TuttiSideError):
+    """The provider does not offer this operation; nothing was sent.
+
+    Attributes:
+      provider: its name.
+      operation: ``steer`` or ``end_commands``.
+    """
+
+    def __init__(self, provider: str, operation: str) -> None:
+        super().__init__(f"provider {provider} does not offer {operation}")
+        self.provider = provider
+        self.operation = operation
 
 
 class SubscriptionInUseError(TuttiSideError):

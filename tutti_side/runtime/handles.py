@@ -11,6 +11,7 @@ import trio
 from tutti_side.contract import (
     SIDE_INSTRUCTIONS,
     CanonicalRef,
+    CommandAdapter,
     Content,
     EndReason,
     ExecTurn,
@@ -25,8 +26,10 @@ from tutti_side.contract import (
     SideCapabilities,
     SideId,
     SideRef,
+    SteeringAdapter,
     TurnActiveError,
     TurnId,
+    TurnMode,
     TurnNotActiveError,
     check_content,
     check_id,
@@ -38,6 +41,7 @@ from tutti_side.runtime.errors import (
     InteractionAlreadyAnsweredError,
     InteractionInvalidError,
     InteractionNotLiveError,
+    OperationUnsupportedError,
     SessionBusyError,
     SideBusyError,
     TurnCanceledError,
@@ -137,6 +141,37 @@ class TurnHandle:
         except ProviderLostError as error:
             raise self._owner.expired() from error
 
+    async def steer(self, content: str | Sequence[Content]) -> None:
+        """Give this turn more input while it runs; returns when the provider has taken it.
+
+        The agent reads it when it next turns to its model, in the same turn, and answers there. What it was just saying
+        may break off.
+
+        Args:
+          content: a text, or content blocks.
+
+        Raises:
+          InvalidContentError: the content; before anything is sent.
+          TurnNotActiveError: this turn is over, or not the active one; no turn has the input.
+          SideExpiredError, SessionExpiredError: the Side or session is over.
+          OperationUnsupportedError: the provider takes no input while a turn runs.
+          TuttiSideError: the provider's own; when it did not answer in time, the turn may have the input.
+
+        Cancellation: may have been sent.
+        """
+        blocks = check_content(content)
+        self._owner._require_open()
+        if not self.is_active:
+            await trio.lowlevel.checkpoint()
+            raise TurnNotActiveError(self.id)
+        adapter = self._owner.scope.adapter
+        if not isinstance(adapter, SteeringAdapter):
+            raise OperationUnsupportedError(adapter.name, "steer")
+        try:
+            await adapter.steer(self._owner.scope.ref, self.id, blocks)
+        except ProviderLostError as error:
+            raise self._owner.expired() from error
+
 
 class _ScopeHandle:
     """What sessions and Sides have in common: turns and events."""
@@ -171,12 +206,15 @@ class _ScopeHandle:
     def _note_submit(self, turn_id: TurnId, client_submit_id: str | None) -> None:
         """A Side's submit is nowhere noted: the id correlates its events, nothing more."""
 
-    async def send(self, content: str | Sequence[Content], *, client_submit_id: str | None = None) -> TurnHandle:
+    async def send(
+        self, content: str | Sequence[Content], *, client_submit_id: str | None = None, mode: TurnMode | None = None
+    ) -> TurnHandle:
         """Start a turn and return its handle.
 
         Args:
           content: a text, or content blocks.
           client_submit_id: correlates, nothing more.
+          mode: for this turn alone, for example ``plan``; by default the session's own, for a Side its source's.
 
         Raises:
           InvalidContentError, InvalidIdError: the content, the `client_submit_id`; before anything is sent.
@@ -196,7 +234,9 @@ class _ScopeHandle:
             raise self._busy()
         try:
             self._claim_submit(client_submit_id)
-            request = ExecTurn(content=blocks, client_submit_id=client_submit_id, host_context=self._host_context())
+            request = ExecTurn(
+                content=blocks, client_submit_id=client_submit_id, host_context=self._host_context(), mode=mode
+            )
             turn_id = await self.scope.adapter.exec(self.scope.ref, request)
             if self.scope.events.ended is not None:
                 raise self.expired()
@@ -209,7 +249,9 @@ class _ScopeHandle:
         finally:
             turns.end_start()
 
-    async def ask(self, content: str | Sequence[Content], *, client_submit_id: str | None = None) -> Answer:
+    async def ask(
+        self, content: str | Sequence[Content], *, client_submit_id: str | None = None, mode: TurnMode | None = None
+    ) -> Answer:
         """Send, wait for the end, and return the answer.
 
         A turn in which the provider asks its user something goes on when that is answered (`interactions`, `respond`),
@@ -224,7 +266,7 @@ class _ScopeHandle:
         Cancellation: the turn is interrupted and its end awaited, for `CANCEL_BOUND_S` at most; then the next may be
         asked at once.
         """
-        turn = await self.send(content, client_submit_id=client_submit_id)
+        turn = await self.send(content, client_submit_id=client_submit_id, mode=mode)
         try:
             result = await turn.wait()
         except trio.Cancelled:
@@ -240,6 +282,27 @@ class _ScopeHandle:
         if result.status == "canceled":
             raise TurnCanceledError(turn.id)
         return result.answer
+
+    async def end_commands(self) -> None:
+        """End the shell commands that turns left running: an interrupt ends a turn, but not its commands. Idempotent.
+
+        A close does it as well.
+
+        Raises:
+          SideExpiredError, SessionExpiredError: the Side or session is over, and its commands with it.
+          OperationUnsupportedError: the provider has no such commands.
+          TuttiSideError: the provider's own.
+
+        Cancellation: may have been sent.
+        """
+        self._require_open()
+        adapter = self.scope.adapter
+        if not isinstance(adapter, CommandAdapter):
+            raise OperationUnsupportedError(adapter.name, "end_commands")
+        try:
+            await adapter.end_commands(self.scope.ref)
+        except ProviderLostError as error:
+            raise self.expired() from error
 
     @property
     def interactions(self) -> tuple[InteractionRequested, ...]:

@@ -15,7 +15,14 @@ from tutti_providers.codex._connection import Connection, Release
 from tutti_providers.codex._router import PoolOverflowError
 from tutti_providers.codex._settings import SourceSettings
 from tutti_providers.codex._thread import CodexThread
-from tutti_providers.codex.schema.requests import REQUESTS, ForkParams, OpenedThread, ResumeParams, StartParams
+from tutti_providers.codex.schema.requests import (
+    REQUESTS,
+    ForkParams,
+    OpenedThread,
+    ResumedThread,
+    ResumeParams,
+    StartParams,
+)
 from tutti_side.contract import ProviderProtocolError
 from tutti_side.jsonrpc import Outcome
 
@@ -36,7 +43,8 @@ class _OnlyThread(msgspec.Struct):
     thread: _OnlyId
 
 
-_DECODE = msgspec.json.Decoder(OpenedThread).decode
+_DECODE = msgspec.json.Decoder(ResumedThread).decode
+"""The answers of start and fork are the same, without a mode."""
 _DECODE_ID = msgspec.json.Decoder(_OnlyThread).decode
 
 

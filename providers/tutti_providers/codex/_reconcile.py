@@ -7,10 +7,11 @@ turn runs, and of one that doesn't nothing more can be known.
 from collections.abc import Sequence
 from typing import Literal
 
+from tutti_providers.codex.errors import RequestRefusedError
 from tutti_providers.codex.schema.items import ThreadStatus, Turn
 from tutti_side.contract import TurnId
 
-__all__ = ["StatusVerdict", "TurnVerdict", "judge_status", "judge_turns"]
+__all__ = ["StatusVerdict", "TurnVerdict", "judge_status", "judge_turns", "names_another_turn", "says_not_active"]
 
 StatusVerdict = Literal["running", "resting", "unknown"]
 """``resting``: no turn runs in the thread."""
@@ -36,3 +37,13 @@ def judge_turns(turns: Sequence[Turn], turn_id: TurnId) -> TurnVerdict:
         if turn.id == turn_id:
             return "running" if turn.status == "inProgress" else turn
     return "unknown"
+
+
+def names_another_turn(refused: RequestRefusedError) -> bool:
+    """True when a request for one turn was refused since another is active. The words are those of 0.163 and 0.171."""
+    return refused.server_message.startswith("expected active turn id")
+
+
+def says_not_active(refused: RequestRefusedError) -> bool:
+    """True when a request for one turn was refused because that turn is not active; the code is that of any refusal."""
+    return names_another_turn(refused) or refused.server_message.startswith("no active turn")

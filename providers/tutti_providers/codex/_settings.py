@@ -18,6 +18,7 @@ from tutti_providers.codex.schema.requests import (
     CollaborationSettings,
     ForkParams,
     OpenedThread,
+    ResumedThread,
     ResumeParams,
     SandboxMode,
     SandboxPolicy,
@@ -38,6 +39,11 @@ __all__ = [
 
 REVIEWER = "user"
 """Who approves in a Side. The server would pass on a source's ``auto_review``, with which a model approves."""
+
+PLAN_INSTRUCTIONS = """\
+You are in plan mode. Look around and think, but change nothing: no edits, and no commands with side effects. Where a \
+choice is the user's, ask with `request_user_input`. End with the plan that you propose."""
+"""Said in plan mode in front of instructions of ours, since those replace what the server itself says of a mode."""
 
 
 class CodexSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +74,7 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of_opened(cls, opened: OpenedThread) -> "SourceSettings":
         """Take them from the answer that opened the thread."""
+        mode = opened.collaboration_mode if isinstance(opened, ResumedThread) else None
         return cls(
             cwd=opened.cwd,
             model=opened.model,
@@ -76,7 +83,7 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
             sandbox_policy=opened.sandbox,
             service_tier=opened.service_tier,
             effort=opened.reasoning_effort,
-            mode="default",
+            mode="default" if mode is None else mode.mode,
         )
 
     @classmethod
@@ -167,23 +174,30 @@ def turn_params(
     host_context: str | None,
     *,
     had_context: bool = False,
+    mode: str | None = None,
 ) -> TurnStartParams:
     """Return a turn of a canonical session; its settings are the thread's. The host's context goes with it.
+
+    Args:
+      mode: what to say of the turn's mode; None: nothing, unless something else makes it necessary.
 
     The server keeps a turn's instructions until it is told of others (seen on 0.163). So when there is no context any
     more but the thread had one, the mode is sent without any, for which the server has words of its own.
     """
+    is_said = had_context or host_context is not None or mode is not None
     return TurnStartParams(
         thread_id=thread_id,
         input=input_of(content),
         client_user_message_id=client_submit_id,
-        collaboration_mode=_mode(settings, host_context) if had_context or host_context is not None else None,
+        collaboration_mode=_mode(settings, host_context, mode or settings.mode) if is_said else None,
     )
 
 
-def _mode(settings: SourceSettings, instructions: str | None) -> CollaborationMode:
+def _mode(settings: SourceSettings, instructions: str | None, mode: str) -> CollaborationMode:
+    if mode == "plan" and instructions is not None:
+        instructions = f"{PLAN_INSTRUCTIONS}\n\n{instructions}"
     return CollaborationMode(
-        mode=settings.mode,
+        mode=mode,
         settings=CollaborationSettings(
             model=settings.model, reasoning_effort=settings.effort, developer_instructions=instructions
         ),
@@ -196,8 +210,14 @@ def side_turn_params(
     client_submit_id: str | None,
     source: SourceSettings,
     instructions: str,
+    *,
+    mode: str | None = None,
 ) -> TurnStartParams:
-    """Return a turn of a Side: everything of its source that the thread would otherwise not have."""
+    """Return a turn of a Side: everything of its source that the thread would otherwise not have.
+
+    Args:
+      mode: the turn's own; None is the source's.
+    """
     return TurnStartParams(
         thread_id=thread_id,
         input=input_of(content),
@@ -209,5 +229,5 @@ def side_turn_params(
         approval_policy=source.approval_policy,
         approvals_reviewer=REVIEWER,
         sandbox_policy=source.sandbox_policy,
-        collaboration_mode=_mode(source, instructions),
+        collaboration_mode=_mode(source, instructions, mode or source.mode),
     )

@@ -46,6 +46,7 @@ from tutti_side.contract import (
     TurnCanceled,
     TurnFailed,
     TurnId,
+    TurnMode,
 )
 from tutti_side.contract import TurnCompleted as TurnCompletedEvent
 from tutti_side.contract import TurnStarted as TurnStartedEvent
@@ -110,6 +111,7 @@ class CodexThread:
         self.exit_status: int | None = None
         self.unread: Counter[str] = Counter() if unread is None else unread
         self._settings: SourceSettings | None = None
+        self._own_mode: str | None = None
         self._sink: EventSink | None = sink
         self._closing = False
         self.interactions = ThreadInteractions(asker, self.unread, in_side=source is not None)
@@ -128,6 +130,25 @@ class CodexThread:
         """What it runs with; known once it is bound."""
         assert self._settings is not None
         return self._settings
+
+    @property
+    def mode(self) -> str:
+        """Its collaboration mode now: its own, or that which the running turn was asked for."""
+        if self._own_mode is None or self.active_turn is not None:
+            return self.settings.mode
+        return self._own_mode
+
+    def mode_of_turn(self, asked: TurnMode | None) -> str | None:
+        """Return the mode to be said with the next turn, None for none.
+
+        The server keeps a mode until it is told of another. So from the first turn on that was asked for in a mode,
+        each one says its own.
+        """
+        if self._own_mode is None:
+            if asked is None:
+                return None
+            self._own_mode = self.settings.mode
+        return asked or self._own_mode
 
     def bind(self, thread_id: str, settings: SourceSettings, *, is_persisted: bool = False) -> None:
         """Take the thread's id and settings from the answer that created it, or loaded it.

@@ -16,6 +16,8 @@ import trio
 
 from tutti_providers.codex._connection import CLEANUP_DEADLINE_S, Connection, ConnectionStatistics
 from tutti_providers.codex._creation import ThreadCreation
+from tutti_providers.codex._input import input_of
+from tutti_providers.codex._reconcile import names_another_turn, says_not_active
 from tutti_providers.codex._settings import CodexSettings, check_resumed, check_started, side_turn_params, turn_params
 from tutti_providers.codex._settling import settle_turn
 from tutti_providers.codex._side_open import SideOpening
@@ -31,6 +33,8 @@ from tutti_providers.codex.schema.requests import (
     TurnInterruptParams,
     TurnStartParams,
     TurnStartResult,
+    TurnSteerParams,
+    TurnSteerResult,
     UnsubscribeParams,
     UnsubscribeResult,
 )
@@ -38,6 +42,7 @@ from tutti_side.contract import (
     NO_METRICS,
     CanonicalRef,
     CleanupRow,
+    Content,
     EventSink,
     ExecTurn,
     InteractionAnswer,
@@ -149,7 +154,7 @@ class _TurnStart:
 
 
 class CodexAdapter:
-    """Implements `Adapter`, `SideConversationAdapter` and `InteractiveAdapter`; made by `open_adapter`."""
+    """Implements `Adapter` and its additions for Sides, interactions, steering and commands; made by `open_adapter`."""
 
     name = "codex"
 
@@ -319,6 +324,37 @@ class CodexAdapter:
                 connection.release_thread(thread.thread_id)
             connection.give_back(ref)
 
+    # SteeringAdapter, CommandAdapter
+
+    async def steer(self, ref: ScopeRef, turn_id: TurnId, content: tuple[Content, ...]) -> None:
+        """Give that turn more input, or nothing; see `tutti_side.contract.SteeringAdapter.steer`."""
+        live = self._find(ref)
+        thread = live.thread
+        if thread.active_turn == turn_id:
+            with trio.move_on_after(TURN_BEGIN_WAIT_S):
+                await thread.turn_began.wait()
+        if thread.active_turn != turn_id:
+            raise TurnNotActiveError(turn_id)
+        params = TurnSteerParams(
+            thread_id=thread.thread_id,
+            expected_turn_id=turn_id,
+            input=input_of(content),
+        )
+        try:
+            taken = await live.connection.request(params, TurnSteerResult)
+        except RequestRefusedError as error:
+            if not says_not_active(error):
+                raise  # a turn of a kind that takes no input, for example
+            self._doubt(thread, turn_id, error)
+            raise TurnNotActiveError(turn_id) from error
+        if taken.turn_id != turn_id:
+            raise ProviderProtocolError(params.METHOD, "another turn took the input")
+
+    async def end_commands(self, ref: ScopeRef) -> None:
+        """End what was left running; see `tutti_side.contract.CommandAdapter.end_commands`."""
+        live = self._find(ref)
+        await live.connection.request(BackgroundTerminalsCleanParams(thread_id=live.thread.thread_id), Empty)
+
     # InteractiveAdapter
 
     def respond(self, ref: ScopeRef, interaction_id: InteractionId, answer: InteractionAnswer) -> bool:
@@ -421,14 +457,19 @@ class CodexAdapter:
         finally:
             if thread.interrupting == turn_id:
                 thread.interrupting = None
-        if refused is not None and _names_another_turn(refused) and not thread.has_ended(turn_id):
-            thread.doubt_replaced(turn_id)
-        elif thread.active_turn == turn_id:
-            thread.doubt()  # neither an answer nor a refusal proves an end (F34); it is asked about if none comes
+        self._doubt(thread, turn_id, refused)
         if failed is not None:
             raise failed
         if refused is not None:
             raise TurnNotActiveError(turn_id) from refused
+
+    @staticmethod
+    def _doubt(thread: CodexThread, turn_id: TurnId, refused: RequestRefusedError | None) -> None:
+        """Neither an answer to an interrupt nor a refusal proves a turn's end: it is asked about if none comes."""
+        if refused is not None and names_another_turn(refused) and not thread.has_ended(turn_id):
+            thread.doubt_replaced(turn_id)
+        elif thread.active_turn == turn_id:
+            thread.doubt()
 
     async def _quietly(self, connection: Connection, params: Any, result_type: Any) -> bool:
         """Do one step of a cleanup; False when it failed."""
@@ -442,11 +483,6 @@ class CodexAdapter:
 def _settler(connection: Connection) -> Callable[[CodexThread, TurnId], None]:
     """Return what a thread calls when a turn of it has perhaps ended without a word."""
     return lambda thread, turn_id: connection.settle_later(partial(settle_turn, connection, thread, turn_id))
-
-
-def _names_another_turn(refused: RequestRefusedError) -> bool:
-    """True when a request for one turn was refused because another is active (the words of 0.163 and 0.171)."""
-    return refused.server_message.startswith("expected active turn id")
 
 
 def _type_names(error: BaseException) -> Iterator[str]:
@@ -482,6 +518,7 @@ def _start_params(request: StartSession) -> StartParams:
 
 
 def _exec_params(thread: CodexThread, request: ExecTurn) -> TurnStartParams:
+    mode = thread.mode_of_turn(request.mode)
     if thread.source is None:
         had_context, thread.had_context = thread.had_context, thread.had_context or request.host_context is not None
         return turn_params(
@@ -491,9 +528,15 @@ def _exec_params(thread: CodexThread, request: ExecTurn) -> TurnStartParams:
             thread.settings,
             request.host_context,
             had_context=had_context,
+            mode=mode,
         )
     return side_turn_params(
-        thread.thread_id, request.content, request.client_submit_id, thread.source.settings, thread.instructions
+        thread.thread_id,
+        request.content,
+        request.client_submit_id,
+        thread.source.settings,
+        thread.instructions,
+        mode=mode or thread.source.mode,
     )
 
 

@@ -1,6 +1,6 @@
 """Plays one turn: its steps become events, its end is one of completed, failed and canceled."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import trio
 
@@ -21,6 +21,7 @@ class TurnPlayer:
 
     Args:
       prompt: what the user said; empty for a turn of the provider's own.
+      steps_for: what is played to more input, when the turn is steered.
       is_stubborn: an interrupt changes nothing; only a kill ends it.
     """
 
@@ -31,6 +32,7 @@ class TurnPlayer:
         steps: Sequence[Step],
         *,
         prompt: str = "",
+        steps_for: Callable[[str], Sequence[Step]] = lambda prompt: (),
         is_stubborn: bool = False,
     ) -> None:
         self.has_waited = trio.Event()
@@ -39,6 +41,7 @@ class TurnPlayer:
         self._thread = thread
         self._steps = steps
         self._prompt = prompt
+        self._steps_for = steps_for
         self._items: dict[str, list[str]] = {}
         self._scope = trio.CancelScope()
         self.turn_id: TurnId = thread.begin_turn(prompt)
@@ -54,6 +57,9 @@ class TurnPlayer:
         with self._scope:
             try:
                 await self._play(self._steps)
+                while self._thread.steered:
+                    self._prompt = self._thread.steered.pop(0)
+                    await self._play(self._steps_for(self._prompt))
                 last = TurnCompleted(self.turn_id)
             except _FailTurn as failure:
                 last = TurnFailed(self.turn_id, str(failure))

@@ -70,6 +70,8 @@ class ScriptedThread:
         self.kill: Callable[[], None] | None = None
         """Ends the active turn, stubborn or not."""
         self.pending: dict[InteractionId, PendingAsk] = {}
+        self.steered: list[str] = []
+        """More input for the active turn, which has not come to it yet."""
         self._sink: EventSink | None = sink
         self._on_dropped = on_dropped
         self._asked = 0
@@ -103,10 +105,16 @@ class ScriptedThread:
         self.is_starting = False
         self.active_turn = turn_id
         self.turn_ended = trio.Event()
+        self.steered = []
         if prompt:
             self.transcript.add_user(prompt)
         self.emit(TurnStarted(turn_id))
         return turn_id
+
+    def steer(self, prompt: str) -> None:
+        """Give the active turn more input; it comes to it after what it is playing."""
+        self.transcript.add_user(prompt)
+        self.steered.append(prompt)
 
     def end_turn(self, last: TurnCompleted | TurnFailed | TurnCanceled) -> None:
         """End the active turn: what it asked is over first."""

@@ -23,6 +23,7 @@ from tutti_providers.scripted.errors import ScriptedFailureError
 from tutti_providers.scripted.script import Script
 from tutti_side.contract import (
     CanonicalRef,
+    Content,
     EventSink,
     ExecTurn,
     InteractionAnswer,
@@ -83,7 +84,7 @@ class ScriptedStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScriptedAdapter:
-    """Implements `Adapter`, `SideConversationAdapter` and `InteractiveAdapter`; made by `open_adapter`."""
+    """Implements `Adapter` and its Side, interactive and steering additions; made by `open_adapter`."""
 
     def __init__(
         self,
@@ -236,7 +237,7 @@ class ScriptedAdapter:
         connection, thread = live.connection, live.thread
         if thread.is_busy:
             raise TurnActiveError
-        prompt = "\n".join(block.text for block in request.content if isinstance(block, TextContent))
+        prompt = _text_of(request.content)
         turn = self._reader.turn(prompt, in_side=thread.is_side)
         thread.is_starting = True
         try:
@@ -246,7 +247,14 @@ class ScriptedAdapter:
                 raise ScriptedFailureError("exec", failure)
             if not thread.is_attached:  # closed meanwhile
                 raise ProviderLostError
-            player = TurnPlayer(connection, thread, turn.steps, prompt=prompt, is_stubborn=turn.is_stubborn)
+            player = TurnPlayer(
+                connection,
+                thread,
+                turn.steps,
+                prompt=prompt,
+                steps_for=lambda text: self._reader.turn(text, in_side=thread.is_side).steps,
+                is_stubborn=turn.is_stubborn,
+            )
         finally:
             thread.is_starting = False
         connection.nursery.start_soon(player.run, name=f"scripted:{player.turn_id}")
@@ -278,6 +286,18 @@ class ScriptedAdapter:
             await trio.lowlevel.checkpoint()
         else:
             await self._closer.close(ref, live)
+
+    # SteeringAdapter
+
+    async def steer(self, ref: ScopeRef, turn_id: TurnId, content: tuple[Content, ...]) -> None:
+        """Play, after what the turn is playing, what the script has for this text; see `SteeringAdapter.steer`."""
+        self._note(Call("steer", ref, (turn_id, content)))
+        live = self._find(ref)
+        with live.connection.call():
+            await trio.lowlevel.checkpoint()
+        if live.thread.active_turn != turn_id:
+            raise TurnNotActiveError(turn_id)
+        live.thread.steer(_text_of(content))
 
     # InteractiveAdapter
 
@@ -349,6 +369,10 @@ class ScriptedAdapter:
         if side in self._live:
             await self.close(side)
         await self._closer.wait_released(side)
+
+
+def _text_of(content: tuple[Content, ...]) -> str:
+    return "\n".join(block.text for block in content if isinstance(block, TextContent))
 
 
 def _check_settings(settings: object) -> None:
