@@ -129,6 +129,13 @@ def mutants(session: nox.Session) -> None:
 
 
 @nox.session
+def simulate(session: nox.Session) -> None:
+    """Run a hundred simulations, or what the arguments say: `nox -s simulate -- --seed 7 --trace`."""
+    _environment(session)
+    _run(session, "python", "-m", "tutti_side.testing.simulate", *(session.posargs or ["--seeds", "100"]))
+
+
+@nox.session
 def examples(session: nox.Session) -> None:
     """Run every file of examples/."""
     _environment(session, "test")

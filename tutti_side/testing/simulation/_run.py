@@ -13,6 +13,7 @@ from tutti_side.host import AgentHost, HostIdentity, open_host
 from tutti_side.testing.simulation._answering import decline
 from tutti_side.testing.simulation._calls import Caller, Calls
 from tutti_side.testing.simulation._cuts import StepCutter
+from tutti_side.testing.simulation._errands import Errands
 from tutti_side.testing.simulation._plan import HostPlan, draw_plan
 from tutti_side.testing.simulation._ports import RecordingActivity
 from tutti_side.testing.simulation._recorder import Recorder, captured_log
@@ -137,8 +138,9 @@ class Run:
 
     async def _work(self, plan: HostPlan, users: Users, done: trio.Event) -> None:
         async with trio.open_nursery() as nursery:
+            errands = Errands(users)
             for job in plan.jobs:
-                nursery.start_soon(users.work, job, name=f"job-{job.number}")
+                nursery.start_soon(errands.run, job, name=f"job-{job.number}")
             for at_s, by_s in plan.jumps:
                 nursery.start_soon(self._jump, at_s, by_s, name="clock")
         done.set()
