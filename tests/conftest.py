@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+pytest_plugins = ["tutti_side.testing.pytest_plugin"]
+
 SPEC_FILE = pathlib.Path(__file__).with_name("SPEC.toml")
 
 

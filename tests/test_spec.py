@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tutti_side.testing.adapter_suite import AdapterSuite
+
 OWNERS = {"main", "runtime", "proof", "codex", "contract", "later"}
 KEYS = ["id", "source", "says", "owner", "tests"]
 NUMBERED = {"R": 19, "F": 45, "T": 22}
@@ -59,6 +61,8 @@ def defined_tests(path: pathlib.Path) -> set[str]:
             found.add(node.name)
         elif isinstance(node, ast.ClassDef):
             inner = [part.name for part in node.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)]
+            if any(isinstance(base, ast.Name) and base.id == AdapterSuite.__name__ for base in node.bases):
+                inner += AdapterSuite.cases()
             found.update(f"{node.name}::{name}" for name in inner)
         elif isinstance(node, ast.Assign):
             found.update(f"{target.id}::runTest" for target in node.targets if isinstance(target, ast.Name))

@@ -1,7 +1,8 @@
-"""A place for the demo to run the scripted provider in: what the entry point `tutti_side.testbeds` names.
+"""Places to run the scripted provider in: for the demo, and for the conformance kit.
 
-It looks like the test bed of a provider with a binary and a home, so that one demo shows them all: there is no binary,
-the home is a directory that stays empty, and the gate of the script stands where the model's would be.
+`make_testbed` is what the entry point `tutti_side.testbeds` names. It looks like the test bed of a provider with a
+binary and a home, so that one demo shows them all: there is no binary, the home is a directory that stays empty, and
+the gate of the script stands where the model's would be. `ScriptedKitBed` is the conformance kit's bed.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -11,10 +12,12 @@ from pathlib import Path
 import msgspec
 
 from tutti_providers.scripted.provider import ScriptedProvider, scripted
-from tutti_providers.scripted.script import Say, Script, Turn, Wait
+from tutti_providers.scripted.script import Ask, Emit, Fail, Opening, Say, Script, Turn, Wait
+from tutti_side.contract import ExecTurn, Provider, StatePatch
+from tutti_side.testing.adapter_suite import ASK, FAIL, HELD_TEXTS, HOLD, SAID, SAY
 from tutti_side.testing.demo_plan import DemoPlan, plan_demo
 
-__all__ = ["ScriptedTestbed", "Testbed", "demo_script", "make_testbed"]
+__all__ = ["ScriptedKitBed", "ScriptedTestbed", "Testbed", "demo_script", "make_testbed"]
 
 
 class Testbed(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,3 +98,85 @@ def demo_script(demo: DemoPlan, *, delay_s: float = 0.04) -> Script:
             ),
         )
     )
+
+
+class ScriptedKitBed:
+    """The scripted provider for the conformance kit. Implements `tutti_side.testing.adapter_suite.AdapterBed`.
+
+    Args:
+      workspace: the directory that sessions work in.
+    """
+
+    settings = None
+
+    def __init__(self, workspace: Path) -> None:
+        self.workspace = workspace
+        self._refuses = self._holds = False
+        self.scripted = scripted(self._script())
+        self.provider: Provider = self.scripted
+
+    def _script(self) -> Script:
+        said = Say((SAID,))
+        busy = Emit((StatePatch("active"),))
+        return Script(
+            turns=(
+                Turn(when=SAY, steps=(said,)),
+                Turn(
+                    when=HOLD,
+                    steps=(
+                        Say(HELD_TEXTS[:1], item="held", is_completed=False),
+                        Wait(gate="held"),
+                        Say(HELD_TEXTS[1:], item="held"),
+                    ),
+                ),
+                Turn(when=FAIL, steps=(Fail("the kit says so"),)),
+                Turn(when=ASK, steps=(Ask(title="May I?", then=(said,)),)),
+            ),
+            opens=(
+                Opening(when=lambda _: self._refuses, steps=(Fail("the kit says so"),), late=(busy,)),
+                Opening(when=lambda _: self._holds, steps=(busy, Wait(gate="opens"), busy), late=(busy,)),
+            ),
+        )
+
+    async def wait_held(self, times: int = 1) -> None:
+        """See `AdapterBed`."""
+        await self.scripted.wait_reached("held", times)
+
+    def let_go(self) -> None:
+        """See `AdapterBed`."""
+        self.scripted.gate("held").set()
+
+    def told_model(self) -> str:
+        """See `AdapterBed`. The scripted agent is told the transcript of the thread, the newest text at its end."""
+        call = next(call for call in reversed(self.scripted.calls) if isinstance(call.request, ExecTurn))
+        live = [adapter._live.get(call.ref) for adapter in self.scripted.adapters]
+        return str([one.thread.transcript.messages() for one in live if one is not None])
+
+    def kept(self) -> str:
+        """See `AdapterBed`."""
+        return str(dict(self.scripted.persisted))
+
+    def loaded(self) -> int:
+        """See `AdapterBed`."""
+        return sum(adapter.statistics().threads for adapter in self.scripted.adapters)
+
+    def refuse_opens(self, *, refused: bool = True) -> None:
+        """See `AdapterBed`."""
+        self._refuses = refused
+
+    def hold_opens(self) -> None:
+        """See `AdapterBed`."""
+        self._holds = True
+
+    async def wait_open_held(self) -> None:
+        """See `AdapterBed`."""
+        await self.scripted.wait_reached("opens")
+
+    def release_opens(self) -> None:
+        """See `AdapterBed`."""
+        self._holds = False
+        self.scripted.gate("opens").set()
+
+    def drop(self) -> None:
+        """See `AdapterBed`."""
+        self.scripted.drop()
