@@ -49,6 +49,7 @@ __all__ = [
     "SessionStarted",
     "SessionUpdated",
     "StatePatch",
+    "SubAgentEvent",
     "TurnCanceled",
     "TurnCompleted",
     "TurnFailed",
@@ -197,6 +198,15 @@ class Audit(EventBase, frozen=True, gc=False, tag="audit"):
     """What it was done to: a method, a tool's name."""
 
 
+class SubAgentEvent(EventBase, frozen=True, tag="sub_agent.event"):
+    """An agent that the session's or Side's own agent started says or does something; never a turn of its parent."""
+
+    agent_id: str
+    """The provider's id of it; the same for all its events."""
+    event: "Event"
+    """As if it were of a session of its own; never another `SubAgentEvent`."""
+
+
 class Gap(EventBase, frozen=True, gc=False, tag="gap"):
     """This subscriber missed the events numbered `first` to `last` and was cut off; nobody else was."""
 
@@ -232,6 +242,7 @@ Event = (
     | InteractionRequested
     | InteractionResolved
     | Audit
+    | SubAgentEvent
     | Gap
 )
 
@@ -250,6 +261,7 @@ ADAPTER_EVENTS = (
     InteractionRequested,
     InteractionResolved,
     Audit,
+    SubAgentEvent,
 )
 """The kinds that an adapter may emit; the runtime makes the others."""
 

@@ -15,7 +15,8 @@ import trio
 
 from tutti_providers.codex._asking import refuse
 from tutti_providers.codex._launch import Handshake, handshake
-from tutti_providers.codex._router import Router, RouterStatistics
+from tutti_providers.codex._router import PoolOverflowError, Router, RouterStatistics
+from tutti_providers.codex._subagents import SubAgentSink
 from tutti_providers.codex._thread import TURN_BEGIN_WAIT_S, CodexThread
 from tutti_providers.codex.errors import RequestRefusedError, UnansweredError
 from tutti_providers.codex.schema.notifications import Head
@@ -80,6 +81,8 @@ class ConnectionStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """What runs in the background, for nobody who waits: unsubscribes, interrupts, waits for late answers."""
     doubted_turns: int
     """Turns of which it is being found out whether they have ended without a word."""
+    sub_agents: int
+    """Sub-agents that were followed so far, of all threads."""
     unreleased: int
     """What of that failed for good; a thread that could not be unsubscribed ends with the process."""
     unread: Mapping[str, int]
@@ -119,6 +122,7 @@ class Connection:
         self._leases: set[ScopeRef] = set()
         self._releasing = 0
         self._doubted_turns = 0
+        self._sub_agents = 0
         self._retrying: dict[Release, None] = {}
         self._unreleased = 0
         self._is_closing = False
@@ -183,6 +187,7 @@ class Connection:
             leases=len(self._leases),
             releasing=self._releasing,
             doubted_turns=self._doubted_turns,
+            sub_agents=self._sub_agents,
             unreleased=self._unreleased,
             unread=dict(self.unread),
             peer=self.peer.statistics(),
@@ -283,6 +288,33 @@ class Connection:
             await settle()
         finally:
             self._doubted_turns -= 1
+
+    def follow(self, parent: CodexThread, agent_id: str) -> None:
+        """Follow a sub-agent of a thread, and what it starts itself, until the parent is closed. Idempotent.
+
+        Called in the reader; a thread that is known as something else stays that.
+        """
+        if self.router.knows(agent_id):
+            return
+        has_room, leaver = parent.sub_agents.make_room()
+        if leaver is not None:
+            leaver.detach()
+            self.release_thread(leaver.thread_id)
+        if not has_room:
+            return
+        agent = CodexThread(
+            SubAgentSink(agent_id, parent.emit_of_sub_agent),
+            self.peer,
+            on_busy=self.note_busy,
+            on_sub_agent=lambda _, started: self.follow(parent, started),
+            unread=self.unread,
+        )
+        agent.thread_id = agent_id
+        agent.begin_close()  # what it asks is declined
+        with suppress(PoolOverflowError):  # too much of it came too early: it stays a stranger
+            self.router.register(agent_id, agent)
+            parent.sub_agents.add(agent)
+            self._sub_agents += 1
 
     def interrupt_later(self, thread: CodexThread, turn_id: TurnId) -> None:
         """Interrupt, in the background, a turn whose starter has gone."""

@@ -42,6 +42,10 @@ class Route(Protocol):
         """Have it found out whether the thread's turn still runs."""
         ...
 
+    def adopt(self, agent_id: str) -> None:
+        """Take note of a sub-agent's thread; it may be registered in this call."""
+        ...
+
     def connection_lost(self, exit_status: int | None) -> None:
         """Take note that nothing will come any more."""
         ...
@@ -99,11 +103,12 @@ class Router:
         """Route one read: each touched route gets its messages as one batch."""
         find = self._routes.get
         touched: list[Route] = []
+        unplaced: list[Message[Head]] = []
         for message in messages:
             head = message.params
             route = None if head is None else find(head.thread_id)
             if route is None:
-                route = self._find_slowly(message)
+                route = self._find_slowly(message, unplaced)
                 if route is None:
                     continue
             batch = route.batch
@@ -113,6 +118,32 @@ class Router:
         for route in touched:
             batch, route.batch = route.batch, []
             self._deliver(route, batch)
+        if unplaced:
+            self._place(unplaced)
+
+    def _place(self, messages: list[Message[Head]]) -> None:
+        """Deliver, or drop, what had no route when its read began: the read itself may have named it as a sub-agent's.
+
+        Messages of one thread keep their order: until the others were delivered, none of them had a route.
+        """
+        for message in messages:
+            head = message.params
+            assert head is not None
+            thread_id = _thread_id_of(head)
+            parent = self._parent_of(head)
+            if parent is not None and thread_id is not None and thread_id not in self._routes:
+                parent.adopt(thread_id)
+            route = self._routes.get(thread_id)
+            if route is None:
+                self._drop([message], "unknown")
+            else:
+                self._deliver(route, [message])
+
+    def _parent_of(self, head: Head) -> Route | None:
+        """Return the route of the thread whose agent started this one, if the message says so."""
+        if head.thread is None or head.thread.parent_thread_id is None:
+            return None
+        return self._routes.get(head.thread.parent_thread_id)
 
     def connection_lost(self, error: ConnectionClosedError) -> None:
         """Tell every route, once."""
@@ -179,13 +210,13 @@ class Router:
 
     # Inside
 
-    def _find_slowly(self, message: Message[Head]) -> Route | None:
+    def _find_slowly(self, message: Message[Head], unplaced: list[Message[Head]]) -> Route | None:
         """Find the route of a message that does not say its thread in the usual place; keep or drop one without."""
         head = message.params
         if head is None:
             self._drop([message], "malformed")
             return None
-        thread_id = head.thread_id or head.conversation_id or (head.thread.id if head.thread is not None else None)
+        thread_id = _thread_id_of(head)
         route = None if thread_id is None else self._routes.get(thread_id)
         if route is not None:
             return route
@@ -193,10 +224,10 @@ class Router:
             self._drop([message], "unthreaded")
         elif thread_id in self._closed:
             self._drop([message], "closed")
-        elif self._creations:
+        elif self._creations and self._parent_of(head) is None:
             self._drop(self._pool.add(thread_id, message), "evicted")
         else:
-            self._drop([message], "unknown")
+            unplaced.append(message)
         return None
 
     def _deliver(self, route: Route, batch: list[Message[Head]]) -> None:
@@ -211,3 +242,8 @@ class Router:
             self._dropped[cause] += 1
             if message.id is not None:
                 self._decline(message)
+
+
+def _thread_id_of(head: Head) -> str | None:
+    """Return the thread that a message is about: the one place that knows the protocol's three."""
+    return head.thread_id or head.conversation_id or (head.thread.id if head.thread is not None else None)

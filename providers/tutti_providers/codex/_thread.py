@@ -21,7 +21,16 @@ from tutti_providers.codex._items import (
     unknown,
 )
 from tutti_providers.codex._settings import SourceSettings
-from tutti_providers.codex.schema.items import ThreadStatus, Turn, UnknownItem, decode_item
+from tutti_providers.codex._subagents import SubAgents
+from tutti_providers.codex.schema.items import (
+    CollabAgentToolCallItem,
+    SubAgentActivityItem,
+    ThreadItem,
+    ThreadStatus,
+    Turn,
+    UnknownItem,
+    decode_item,
+)
 from tutti_providers.codex.schema.notifications import (
     QUIET_METHODS,
     Head,
@@ -78,6 +87,7 @@ class CodexThread:
       instructions: a Side's composed instructions.
       on_busy: called when a turn begins, or is about to.
       on_doubt: called when a turn has perhaps ended without a word: somebody must ask (see `_settling`).
+      on_sub_agent: called with the id of a thread that this one's agent started or speaks to.
       unread: counts what nothing was made of, by cause; its connection's, or one of its own.
     """
 
@@ -90,6 +100,7 @@ class CodexThread:
         instructions: str = "",
         on_busy: Callable[[], None] = lambda: None,
         on_doubt: Callable[["CodexThread", TurnId], None] = lambda thread, turn_id: None,
+        on_sub_agent: Callable[["CodexThread", str], None] = lambda thread, agent_id: None,
         unread: Counter[str] | None = None,
     ) -> None:
         self.batch: list[Message[Head]] = []
@@ -121,6 +132,8 @@ class CodexThread:
         self._is_resting = False
         self._on_busy = on_busy
         self._on_doubt = on_doubt
+        self.sub_agents = SubAgents()
+        self._on_sub_agent = on_sub_agent
 
     def __repr__(self) -> str:
         return f"<CodexThread {self.thread_id or 'unnamed'}>"
@@ -199,6 +212,15 @@ class CodexThread:
             self._sink.emit(events, size_bytes)
         if self._is_resting:
             self.doubt()
+
+    def adopt(self, agent_id: str) -> None:
+        """Take the server's word that a thread belongs to an agent which this one's started."""
+        self._on_sub_agent(self, agent_id)
+
+    def emit_of_sub_agent(self, events: Sequence[Event], size_bytes: int) -> None:
+        """Pass on what a sub-agent said, already marked as such."""
+        if self._sink is not None:
+            self._sink.emit(events, size_bytes)
 
     def crash(self, error: Exception) -> None:
         """End this thread's session or Side: its route raised."""
@@ -407,12 +429,21 @@ class CodexThread:
         if is_malformed(item):
             self.unread["malformed"] += 1
             return None
+        for agent_id in agents_in(item, self.thread_id):
+            self.adopt(agent_id)
         if not is_over:
             self.interactions.item_started(item)
             return item_started_event(turn_id, item)
         if isinstance(item, UnknownItem):
             self.unread["not modelled"] += 1
         return item_completed_event(turn_id, item)
+
+
+def agents_in(item: ThreadItem, thread_id: str) -> tuple[str, ...]:
+    """Return the sub-agents of a thread that an item of it names."""
+    if isinstance(item, CollabAgentToolCallItem) and item.sender_thread_id == thread_id:
+        return item.receiver_thread_ids
+    return (item.agent_thread_id,) if isinstance(item, SubAgentActivityItem) else ()
 
 
 _STATUSES = {"idle": "idle", "active": "active", "systemError": "error", "notLoaded": "unloaded"}

@@ -242,6 +242,7 @@ class CodexAdapter:
             connection.peer,
             on_busy=connection.note_busy,
             on_doubt=_settler(connection),
+            on_sub_agent=connection.follow,
             unread=connection.unread,
         )
         creation = ThreadCreation(connection, thread, check)
@@ -311,18 +312,46 @@ class CodexAdapter:
             if not thread.lost:
                 thread.begin_close()
                 await self._end_turn(live)
+                await self._close_sub_agents(live)
                 await self._quietly(connection, BackgroundTerminalsCleanParams(thread_id=thread.thread_id), Empty)
                 thread.detach()
-                released = await self._quietly(
-                    connection, UnsubscribeParams(thread_id=thread.thread_id), UnsubscribeResult
-                )
+                released = await self._unsubscribe(live)
         finally:
             thread.detach()
-            if released or thread.lost:
-                connection.router.retire(thread.thread_id)
-            else:
-                connection.release_thread(thread.thread_id)
+            for agent in thread.sub_agents:
+                self._let_go(_Live(connection, agent), released=False)
+            self._let_go(live, released=released)
             connection.give_back(ref)
+
+    async def _close_sub_agents(self, live: _Live) -> None:
+        """Close what the thread's agent started, all at once, each as the thread itself is closed."""
+        if not live.thread.sub_agents:
+            return
+        async with trio.open_nursery() as nursery:
+            for agent in live.thread.sub_agents:
+                nursery.start_soon(self._close_sub_agent, live.thread, _Live(live.connection, agent))
+
+    async def _close_sub_agent(self, parent: CodexThread, live: _Live) -> None:
+        agent = live.thread
+        await self._end_turn(live)
+        await self._quietly(live.connection, BackgroundTerminalsCleanParams(thread_id=agent.thread_id), Empty)
+        agent.detach()
+        if await self._unsubscribe(live):
+            parent.sub_agents.remove(agent)
+            self._let_go(live, released=True)
+
+    async def _unsubscribe(self, live: _Live) -> bool:
+        params = UnsubscribeParams(thread_id=live.thread.thread_id)
+        return await self._quietly(live.connection, params, UnsubscribeResult)
+
+    @staticmethod
+    def _let_go(live: _Live, *, released: bool) -> None:
+        """Take a thread's route away; what could not be unsubscribed is the connection's to release."""
+        live.thread.detach()
+        if released or live.thread.lost:
+            live.connection.router.retire(live.thread.thread_id)
+        else:
+            live.connection.release_thread(live.thread.thread_id)
 
     # SteeringAdapter, CommandAdapter
 
@@ -353,6 +382,8 @@ class CodexAdapter:
     async def end_commands(self, ref: ScopeRef) -> None:
         """End what was left running; see `tutti_side.contract.CommandAdapter.end_commands`."""
         live = self._find(ref)
+        for agent in live.thread.sub_agents:  # one that the server has closed meanwhile has none
+            await self._quietly(live.connection, BackgroundTerminalsCleanParams(thread_id=agent.thread_id), Empty)
         await live.connection.request(BackgroundTerminalsCleanParams(thread_id=live.thread.thread_id), Empty)
 
     # InteractiveAdapter
@@ -386,6 +417,7 @@ class CodexAdapter:
             instructions=request.instructions,
             on_busy=connection.note_busy,
             on_doubt=_settler(connection),
+            on_sub_agent=connection.follow,
             unread=connection.unread,
         )
         connection.lease(request.side)

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 import trio
 
-from tutti_providers.codex.testing import Answer, CallTool, ModelScript, Pause, Reply, Say
+from tutti_providers.codex.testing import Answer, CallTool, ModelScript, Pause, Reply, Say, run_command
+from tutti_side.contract import MessageDelta, SubAgentEvent, TurnCompleted, TurnStarted
+from tutti_side.testing.processes import is_alive
 
 pytestmark = [pytest.mark.codex, pytest.mark.process]
 
@@ -58,11 +60,51 @@ async def test_a_sub_agents_turn_neither_speaks_in_nor_ends_the_turn_of_its_pare
         result = await turn.wait()
         assert (result.status, result.answer.messages[:2]) == ("completed", ("one ", "two"))
         assert set(result.answer.messages[2:]) <= {"told of it"}
-        assert set(bench.delivered) <= ours
-        assert of_sub["params"]["threadId"] not in bench.delivered
+        assert set(bench.delivered) - ours == {of_sub["params"]["threadId"]}
         await holder.close()
         await session.close()
     assert heard.tokens[:2] == ["one ", "two"]
     assert "of the sub-agent" not in heard.tokens
+    marked = [event for event in heard.events if isinstance(event, SubAgentEvent)]
+    assert {event.agent_id for event in marked} == {of_sub["params"]["threadId"]}
+    assert "of the sub-agent" in [event.event.text for event in marked if isinstance(event.event, MessageDelta)]
+    of_agent = [type(event.event).__name__ for event in marked if isinstance(event.event, TurnStarted | TurnCompleted)]
+    assert of_agent == ["TurnStarted", "TurnCompleted"]
     turns = [kind for kind in heard.kinds if kind in ("TurnStarted", "TurnCompleted", "TurnFailed", "TurnCanceled")]
     assert turns == ["TurnStarted", "TurnCompleted"]
+
+
+@pytest.mark.parametrize("where", ["session", "side"])
+async def test_a_sub_agent_and_its_commands_end_with_its_parent(lab: Lab, where: str) -> None:
+    """R6, T8: the real one goes on when its parent is interrupted, cleaned and unsubscribed; so we close it."""
+    works = Answer(
+        replies=(
+            Reply(steps=(run_command("echo $$ > pid; exec sleep 1000"),)),
+            Reply(steps=(Pause(gate="sub"),)),
+        ),
+        when=SUBTASK,
+    )
+    script = ModelScript(answers=(works, *SCRIPT.answers[1:]))
+    async with lab.bench(script, sandbox_mode="danger-full-access") as bench, bench.host() as host:
+        session = await host.start_session(cwd=bench.workspace)
+        await session.ask("hello")
+        other = await host.start_session(cwd=bench.workspace)
+        holder = session if where == "session" else await session.open_side()
+        await holder.send(TASK)
+        await bench.model.wait_reached("rest")
+        await bench.model.wait_reached("sub")
+        processes = bench.wire.note_processes()
+        pid = int((bench.workspace / "pid").read_text())
+        assert is_alive(pid, processes[pid])
+        await holder.close()
+        while is_alive(pid, processes[pid]):  # noqa: ASYNC110 - another process's end; the bench bounds it
+            await trio.sleep(0.01)
+        [agent_id] = {request["params"]["threadId"] for request in bench.wire.requests("thread/unsubscribe")} - {
+            session.provider_session_id,
+            *(made["thread"]["id"] for made in bench.wire.results("thread/fork")),
+        }
+        statuses = [result["status"] for result in bench.wire.results("thread/unsubscribe")]
+        assert statuses == ["unsubscribed"] * 2
+        ends = [frame for frame in bench.wire.of_thread(agent_id) if frame["method"] == "turn/completed"]
+        assert [frame["params"]["turn"]["status"] for frame in ends] == ["interrupted"]
+        await other.close()

@@ -40,6 +40,7 @@ class Recorder:
         self.failure: Exception | None = None
         self.is_busy = False
         self.doubts = 0
+        self.agents: list[str] = []
 
     def deliver(self, messages: list[Message[Head]]) -> None:
         self.batches.append([msgspec.json.decode(message.line) for message in messages])
@@ -51,6 +52,9 @@ class Recorder:
 
     def doubt(self) -> None:
         self.doubts += 1
+
+    def adopt(self, agent_id: str) -> None:
+        self.agents.append(agent_id)
 
     def connection_lost(self, exit_status: int | None) -> None:
         self.lost.append(exit_status)

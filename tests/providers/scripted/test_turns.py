@@ -47,6 +47,7 @@ from tutti_side.contract import (
     SessionUpdated,
     StartSession,
     StatePatch,
+    SubAgentEvent,
     TextContent,
     TokenCount,
     ToolOutput,
@@ -162,6 +163,7 @@ async def test_every_kind_of_event_that_an_adapter_may_emit_has_a_producer_here(
         ConfigOptions((ConfigOption("model", "a", ("a", "b")),)),
         SessionUpdated("/", "m", "p"),
         Audit("request_declined", "tool"),
+        SubAgentEvent("agent-1", TurnStarted(TurnId("a turn of its own"))),
         *WORK,
     )
     script = Script(
