@@ -115,8 +115,8 @@ async def test_a_start_that_is_told_again_and_again_with_a_cancel_between_is_one
         assert (await side.ask("what?")).text == "s0 s1 "
         await trio.testing.wait_all_tasks_blocked()
         assert [type(event) for event in heard.events if isinstance(event, TurnStarted)] == [TurnStarted]
-        assert heard.told[1:] == ["TurnStarted", *["MessageDelta"] * 2, "MessageUpdated", "TurnCompleted"]
-        assert heard.told[0] == "SessionUpdated"  # of the turn's settings
+        told = [kind for kind in heard.told if kind.startswith(("Turn", "Message"))]
+        assert told == ["TurnStarted", *["MessageDelta"] * 2, "MessageUpdated", "TurnCompleted"]
         assert made.connection.unread["repeated start"] == times - 1
         made.wire.between = lambda frame: []
         await side.close()
