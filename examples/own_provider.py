@@ -25,6 +25,7 @@ from tutti_side.contract import (
     InteractionRequested,
     InteractionResolved,
     InvalidAnswerError,
+    InvalidSettingsError,
     Liveness,
     MessageUpdated,
     OpenSide,
@@ -158,6 +159,8 @@ class ParrotAdapter:
     # Sessions
 
     async def start(self, request: StartSession, sink: EventSink) -> SessionBinding:
+        if request.settings is not None:
+            raise InvalidSettingsError("settings", f"is a {type(request.settings).__name__}; the parrot takes none")
         await trio.lowlevel.checkpoint()  # the last place where a cancel can strike: nothing is made yet
         thread = Thread(self._provider.new_id("session"), sink, [])
         self._provider.kept[thread.id] = thread.context

@@ -3,7 +3,7 @@
 from tutti_side.contract import TurnCanceled
 from tutti_side.testing.adapter_suite._case import CaseGroup, case
 from tutti_side.testing.adapter_suite._stage import Stage
-from tutti_side.testing.adapter_suite.bed import HOLD
+from tutti_side.testing.adapter_suite.bed import HELD_TEXTS, HOLD
 
 __all__ = ["ClosingCases"]
 
@@ -75,3 +75,15 @@ class ClosingCases(CaseGroup):
         assert heard.ends == []
         await side.close()
         assert stage.bed.loaded() == 0
+
+    @case
+    async def test_a_sides_turn_goes_on_when_its_source_is_closed(self, stage: Stage) -> None:
+        """Specification: as above; also in the middle of what the Side says."""
+        side, heard = await stage.open_side()
+        held = await side.send(HOLD)
+        await stage.bed.wait_held()
+        await stage.parent.close()
+        assert held.is_active
+        stage.bed.let_go()
+        assert (await held.wait()).answer.text == "".join(HELD_TEXTS)
+        assert heard.ends == []

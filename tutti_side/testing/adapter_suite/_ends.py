@@ -1,6 +1,8 @@
 """Cases: every way in which a turn, a Side, a session or an interaction ends, and that each who waits is told once."""
 
-from tutti_side.contract import StatePatch, TurnCanceled, TurnCompleted, TurnFailed
+import trio
+
+from tutti_side.contract import StatePatch, TurnCanceled, TurnCompleted, TurnFailed, TurnStarted
 from tutti_side.runtime import (
     QUEUE_EVENTS_MAX,
     SessionExpiredError,
@@ -74,6 +76,55 @@ class EndCases(CaseGroup):
         assert await waiters.told() == "lost"
         await heard.over.wait()
         assert _turn_ends(heard) == []
+
+    @case
+    async def test_a_parents_turn_that_fails_is_told_once_and_its_side_goes_on(self, stage: Stage) -> None:
+        """Contract, events; R7 the other way round: a Side is no part of its source's turn."""
+        side, heard = await stage.open_side()
+        turn = await stage.parent.send(FAIL)
+        assert await stage.waiters(turn.wait).told() == "failed"
+        await stage.heard.wait_for(TurnFailed)
+        assert _turn_ends(stage.heard) == [("TurnFailed", turn.id)]
+        await stage.is_well(side)
+        assert len(_turn_ends(heard)) <= 1
+        await stage.is_well(stage.parent)
+
+    @case
+    async def test_a_parents_turn_that_is_interrupted_is_told_once_and_its_sides_turn_goes_on(
+        self, stage: Stage
+    ) -> None:
+        """Specification: exact-turn cancel; the turn of a Side is another one."""
+        turn = await stage.hold_parent()
+        side, heard = await stage.open_side()
+        held = await side.send(HOLD)
+        await stage.bed.wait_held(2)
+        waiters = stage.waiters(turn.wait)
+        await turn.cancel()
+        assert await waiters.told() == "canceled"
+        await stage.heard.wait_for(TurnCanceled)
+        assert _turn_ends(stage.heard) == [("TurnCanceled", turn.id)]
+        assert held.is_active
+        stage.bed.let_go()
+        assert (await held.wait()).status == "completed"
+        await heard.wait_for(TurnCompleted)
+        assert _turn_ends(heard) == [("TurnCompleted", held.id)]
+
+    @case
+    async def test_a_question_whose_asker_has_gone_is_interrupted_and_the_next_is_answered(self, stage: Stage) -> None:
+        """R14: a cancelled `ask` leaves no turn behind."""
+        side, heard = await stage.open_side()
+        asking = trio.CancelScope()
+
+        async def ask() -> None:
+            with asking:
+                await side.ask(HOLD)
+
+        stage.start_soon(ask)
+        await stage.bed.wait_held()
+        await heard.wait_for(TurnStarted)
+        asking.cancel()
+        await heard.wait_for(TurnCanceled)
+        await stage.is_well(side)
 
     # Sides
 

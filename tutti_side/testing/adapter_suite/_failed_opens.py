@@ -1,5 +1,7 @@
 """Cases: an open that fails, or that nobody waits for any more, discards what it made and is quiet afterwards."""
 
+from functools import partial
+
 import trio
 
 from tutti_side.contract import MessageUpdated, TurnCompleted, TurnId, TurnStarted
@@ -83,6 +85,42 @@ class FailedOpenCases(CaseGroup):
         await stage.is_well(opened[0])
 
     @case
+    async def test_an_open_whose_provider_is_lost_meanwhile_fails_for_all_who_wait_for_it(self, stage: Stage) -> None:
+        """R9, R4: who joined an open shares its outcome, and nobody waits for a provider that is gone."""
+        stage.bed.hold_opens()
+        waiters = stage.waiters(partial(stage.parent.open_side, side_id="kit-side", request_id="kit-request"))
+        await stage.bed.wait_open_held()
+        stage.bed.drop()
+        assert await waiters.told() in ("OpenFailedError", "lost")  # whichever the adapter says first
+        await stage.heard.over.wait()
+        await stage.wait_gone("kit-side")
+        assert stage.seam.calls_of("open_side") == [stage.side_ref("kit-side")]
+        assert stage.bed.loaded() == 0
+
+    @case
+    async def test_one_who_gives_up_an_open_leaves_it_to_the_others(self, stage: Stage) -> None:
+        """R14: the last to leave cancels the open, no other."""
+        stage.bed.hold_opens()
+        opened: list[SideHandle] = []
+        leaving = trio.CancelScope()
+
+        async def open_it(scope: trio.CancelScope) -> None:
+            with scope:
+                opened.append(await stage.parent.open_side(side_id="kit-side", request_id="kit-request"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(open_it, leaving)
+            nursery.start_soon(open_it, trio.CancelScope())
+            await stage.bed.wait_open_held()
+            await _let_others_run()
+            leaving.cancel()
+            await _let_others_run()
+            stage.bed.release_opens()
+        assert len(opened) == 1
+        await stage.is_well(opened[0])
+        assert len(stage.seam.calls_of("open_side")) == 1
+
+    @case
     async def test_the_close_of_a_source_waits_for_an_open_that_branches_it(self, stage: Stage) -> None:
         """R5; specification: source close cannot overtake the live fork."""
         stage.bed.hold_opens()
@@ -122,7 +160,7 @@ class FailedOpenCases(CaseGroup):
         await stage.heard.wait_for(TurnCompleted)
         for stream in (heard, stage.heard):
             assert "kit-late-text" not in stream.text
-            assert LATE_TURN not in {event.turn_id for event in stream.of(TurnStarted)}
+            assert LATE_TURN not in stream.turns
         assert stage.bed.loaded() == 2
 
 

@@ -6,7 +6,17 @@ from typing import Any, Generic, TypeVar, overload
 
 import trio
 
-from tutti_side.contract import Event, EventBatch, MessageDelta, MessageUpdated, SessionClosed, SessionExpired
+from tutti_side.contract import (
+    Event,
+    EventBatch,
+    MessageDelta,
+    MessageUpdated,
+    SessionClosed,
+    SessionExpired,
+    TurnCompleted,
+    TurnId,
+    TurnStarted,
+)
 from tutti_side.errors import TuttiSideError
 from tutti_side.runtime import SessionExpiredError, SideExpiredError, Subscription, TurnResult
 
@@ -64,6 +74,12 @@ class Heard:
             elif isinstance(event, SessionExpired):
                 reasons.append(event.reason)
         return reasons
+
+    @property
+    def turns(self) -> set[TurnId]:
+        """The turns that it was told anything of."""
+        told = self.of(TurnStarted, MessageDelta, MessageUpdated, TurnCompleted)
+        return {event.turn_id for event in told}
 
     @overload
     def of(self, kind: type[A], /) -> list[A]: ...

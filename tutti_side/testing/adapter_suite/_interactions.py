@@ -12,6 +12,7 @@ from tutti_side.runtime import (
     InteractionAlreadyAnsweredError,
     InteractionInvalidError,
     InteractionNotLiveError,
+    SessionExpiredError,
     SessionHandle,
     SideExpiredError,
     SideHandle,
@@ -130,6 +131,28 @@ class InteractionCases(CaseGroup):
         assert _settled(heard) == [(asked.interaction_id, "superseded")]
         assert heard.ends == ["closed"]
         await stage.finish(turn)
+
+    @case
+    async def test_a_session_that_closes_declines_what_it_asks(self, stage: Stage) -> None:
+        """R11: the same for a canonical session."""
+        asked = await stage.ask_for_approval(stage.parent, ASK, stage.heard)
+        await stage.parent.close()
+        await stage.heard.over.wait()
+        assert _settled(stage.heard) == [(asked.interaction_id, "superseded")]
+        with refused(SessionExpiredError):
+            stage.parent.respond(asked.interaction_id, ACCEPT)
+
+    @case
+    async def test_a_host_that_stops_declines_what_is_open(self, stage: Stage) -> None:
+        """R11, R13: nobody can answer any more."""
+        async with stage.another_host() as host:
+            session, _ = await stage.start_parent(host)
+            side = await session.open_side(subscribe=True)
+            heard = stage.listen(side.events())
+            asked = await stage.ask_for_approval(side, ASK, heard)
+        await heard.over.wait()
+        assert _settled(heard) == [(asked.interaction_id, "superseded")]
+        assert heard.ends == ["host_stopped"]
 
     @case
     async def test_what_is_open_when_its_provider_is_lost_can_no_longer_be_answered(self, stage: Stage) -> None:

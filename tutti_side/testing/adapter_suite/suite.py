@@ -20,6 +20,7 @@ from tutti_side.testing.adapter_suite._failed_opens import FailedOpenCases
 from tutti_side.testing.adapter_suite._identity import IdentityCases
 from tutti_side.testing.adapter_suite._interactions import InteractionCases
 from tutti_side.testing.adapter_suite._opening import OpeningCases
+from tutti_side.testing.adapter_suite._sessions import SessionCases
 from tutti_side.testing.adapter_suite._stage import open_stage
 from tutti_side.testing.adapter_suite._transience import TransienceCases
 from tutti_side.testing.adapter_suite.bed import AdapterBed
@@ -35,6 +36,7 @@ class ExclusionError(TypeError):
 
 
 class AdapterSuite(
+    SessionCases,
     OpeningCases,
     TransienceCases,
     ClosingCases,
