@@ -90,6 +90,7 @@ from tutti_side.contract.interactive import (
     InvalidAnswerError,
 )
 from tutti_side.contract.metadata import HOST_CONTEXT_BYTES_MAX, SourceMetadata, SourceMetadataPort
+from tutti_side.contract.notices import NO_NOTICES, NOTICE_TEXT_MAX, Notice, NoticeKind, NoticePort, RateLimit
 from tutti_side.contract.ports import (
     NO_METRICS,
     CleanupOwner,
@@ -127,7 +128,9 @@ __all__ = [
     "HOST_CONTEXT_BYTES_MAX",
     "ID_BYTES_MAX",
     "IMAGE_BYTES_MAX",
+    "NOTICE_TEXT_MAX",
     "NO_METRICS",
+    "NO_NOTICES",
     "SIDE_INSTRUCTIONS",
     "Adapter",
     "Audit",
@@ -170,6 +173,9 @@ __all__ = [
     "MessageUpdated",
     "Metrics",
     "NoMetrics",
+    "Notice",
+    "NoticeKind",
+    "NoticePort",
     "OpenSide",
     "PlanDelta",
     "PlanStep",
@@ -178,6 +184,7 @@ __all__ = [
     "ProviderLostError",
     "ProviderPorts",
     "ProviderProtocolError",
+    "RateLimit",
     "ReasoningDelta",
     "ReasoningUpdated",
     "RequestId",

@@ -1,4 +1,5 @@
-"""What a provider is given by the host that opens it: where to count, and who retries what it could not close.
+"""What a provider is given by the host that opens it: where to count, who retries what it could
+not close, and who hears what belongs to no session.
 
 Each has a default that does nothing, so that a provider can be opened without a host.
 """
@@ -6,6 +7,8 @@ Each has a default that does nothing, so that a provider can be opened without a
 from typing import Protocol
 
 import msgspec
+
+from tutti_side.contract.notices import NO_NOTICES, NoticePort
 
 __all__ = ["NO_METRICS", "CleanupOwner", "CleanupPort", "CleanupRow", "Metrics", "NoMetrics", "ProviderPorts"]
 
@@ -94,3 +97,4 @@ class ProviderPorts(msgspec.Struct, frozen=True, kw_only=True):
 
     metrics: Metrics = NO_METRICS
     cleanup: CleanupPort = _ForceAtOnce()
+    notices: NoticePort = NO_NOTICES

@@ -20,6 +20,8 @@ from tutti_side.contract import (
     InteractionAnswer,
     InteractionId,
     Metrics,
+    Notice,
+    NoticePort,
     Provider,
     ProviderPorts,
     RequestId,
@@ -35,6 +37,7 @@ from tutti_side.contract import (
     new_id,
 )
 from tutti_side.host.errors import ProviderChoiceError
+from tutti_side.host.notices import NoticeBoard
 from tutti_side.runtime import (
     ActivityReporter,
     ControllerStatistics,
@@ -77,6 +80,8 @@ class HostStatistics(ControllerStatistics, frozen=True, kw_only=True):
     """What would not close and is being retried."""
     forced_cleanups: int
     refused_durable_writes: int
+    failed_notices: int
+    """Notices whose listener raised."""
     providers: Mapping[str, object]
     """Each provider's own statistics, where it has any."""
 
@@ -95,6 +100,7 @@ class AgentHost:
         controller: RuntimeController,
         durable: DurableGate,
         sweeper: Sweeper,
+        notices: NoticeBoard,
     ) -> None:
         self.identity = identity
         self.providers = tuple(adapters)
@@ -102,6 +108,7 @@ class AgentHost:
         self._adapters = adapters
         self._durable = durable
         self._sweeper = sweeper
+        self._notices = notices
 
     async def start_session(
         self,
@@ -250,6 +257,13 @@ class AgentHost:
         """Return a subscription to an open Side's events from now on; otherwise as `send_side`."""
         return self._find(source_id, side_id, request_id).events()
 
+    def notices(self) -> tuple[Notice, ...]:
+        """Return the latest things that providers said and that belong to no session, oldest first.
+
+        At most `tutti_side.host.NOTICES_KEPT_MAX`. To hear of them as they come, give `open_host` a `NoticePort`.
+        """
+        return self._notices.kept
+
     def statistics(self) -> HostStatistics:
         """Return what lives in this host, and what it counted."""
         return HostStatistics(
@@ -257,6 +271,7 @@ class AgentHost:
             cleanup=(*self._sweeper.rows(), *self._provider_rows()),
             forced_cleanups=self._sweeper.forced,
             refused_durable_writes=self._durable.refused,
+            failed_notices=self._notices.failures,
             providers={
                 name: adapter.statistics() for name, adapter in self._adapters.items() if isinstance(adapter, _Counted)
             },
@@ -321,6 +336,7 @@ async def open_host(
     metadata: SourceMetadataPort | None = None,
     reporter: ActivityReporter | None = None,
     metrics: Metrics = NO_METRICS,
+    notices: NoticePort | None = None,
 ) -> AsyncIterator[AgentHost]:
     """Open a host over providers; at the end of the block everything in it is closed, Sides first.
 
@@ -331,6 +347,8 @@ async def open_host(
       reporter: takes canonical activity; none by default.
       metrics: takes counts and durations, for example `tutti_side.host.PrometheusMetrics`; none by default. What a
         provider counts carries the label ``provider``.
+      notices: told what providers say that belongs to no session, such as a warning of their configuration; the latest
+        can be read from `AgentHost.notices` as well.
 
     Raises:
       ProviderChoiceError: a name twice, or no provider.
@@ -351,12 +369,15 @@ async def open_host(
     names = tuple(provider.name for provider in providers)
     if not names or len(set(names)) != len(names):
         raise ProviderChoiceError("open_host takes at least one provider, each name once", names)
+    board = NoticeBoard(notices)
     durable = DurableGate(reporter, metadata or MemoryMetadata(), metrics)
     async with AsyncExitStack() as stack:
         sweeper = await stack.enter_async_context(open_sweeper(metrics))
         adapters: dict[str, Adapter] = {}
         for provider in providers:
-            ports = ProviderPorts(metrics=_ProviderMetrics(metrics, provider.name), cleanup=sweeper)
+            ports = ProviderPorts(
+                metrics=_ProviderMetrics(metrics, provider.name), cleanup=sweeper, notices=board.of(provider.name)
+            )
             adapters[provider.name] = await stack.enter_async_context(provider.open(ports))
         controller = await stack.enter_async_context(open_controller(adapters, durable=durable, metrics=metrics))
-        yield AgentHost(identity, adapters, controller, durable, sweeper)
+        yield AgentHost(identity, adapters, controller, durable, sweeper, board)

@@ -1,14 +1,16 @@
 """Codex as a provider: ``open_host(codex())``.
 
 `adapter` is the front of it; `_launch`, `_connection`, `_creation`, `_side_open` do the waiting, `_router`, `_pool`,
-`_thread`, `_asking`, `_interactions`, `_declines`, `_settings`, `_versions` the deciding; `_diagnosis` is for a person,
-`schema` is the wire, `testing` a scripted model and a fake app-server. Nothing in `tutti_side` imports this package.
+`_thread`, `_items`, `_notices`, `_input`, `_asking`, `_interactions`, `_declines`, `_settings`, `_versions` the
+deciding; `_diagnosis` is for a person, `schema` is the wire, `testing` a scripted model and a fake app-server. Nothing
+in `tutti_side` imports this package.
 """
 
 import logging
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from tutti_providers.codex._connection import Connection, ConnectionStatistics, open_connection
@@ -26,7 +28,7 @@ from tutti_providers.codex.errors import (
     StartFailedError,
     UnansweredError,
 )
-from tutti_side.contract import Diagnosis, ProviderPorts
+from tutti_side.contract import Diagnosis, NoticePort, ProviderPorts
 from tutti_side.jsonrpc.transports.stdio import open_stdio
 
 __all__ = [
@@ -71,7 +73,7 @@ class CodexProvider:
 
     def open(self, ports: ProviderPorts = NO_PORTS) -> AbstractAsyncContextManager[CodexAdapter]:
         """Open the adapter; a process is started when the first session needs one."""
-        return open_adapter(self._open_app_server, metrics=ports.metrics)
+        return open_adapter(partial(self._open_app_server, ports.notices), metrics=ports.metrics)
 
     async def diagnose(self) -> Diagnosis:
         """Say which Codex this would use, and what it attests.
@@ -81,13 +83,13 @@ class CodexProvider:
         return await diagnose_codex(self._binary, environ=self._environ, codex_home=self._codex_home)
 
     @asynccontextmanager
-    async def _open_app_server(self) -> AsyncIterator[Connection]:
+    async def _open_app_server(self, notices: NoticePort) -> AsyncIterator[Connection]:
         binary = find_binary(self._binary, self._environ)
         environment = launch_environment(self._environ, codex_home=self._codex_home, extra=self._extra_environ)
         command = app_server_command(binary.path, overrides=(UNLOAD_AT_ONCE,))
         async with (
             open_stdio(command, env=environment, name=self.name) as transport,
-            open_connection(transport, name=self.name) as connection,
+            open_connection(transport, name=self.name, notices=notices) as connection,
         ):
             yield connection
 

@@ -15,6 +15,7 @@ import trio
 
 from tutti_providers.codex._asking import refuse
 from tutti_providers.codex._launch import Handshake, handshake
+from tutti_providers.codex._notices import Notices
 from tutti_providers.codex._router import PoolOverflowError, Router, RouterStatistics
 from tutti_providers.codex._subagents import SubAgentSink
 from tutti_providers.codex._thread import TURN_BEGIN_WAIT_S, CodexThread
@@ -29,7 +30,15 @@ from tutti_providers.codex.schema.requests import (
     UnsubscribeParams,
     UnsubscribeResult,
 )
-from tutti_side.contract import CleanupRow, ProviderLostError, ProviderProtocolError, ScopeRef, TurnId
+from tutti_side.contract import (
+    NO_NOTICES,
+    CleanupRow,
+    NoticePort,
+    ProviderLostError,
+    ProviderProtocolError,
+    ScopeRef,
+    TurnId,
+)
 from tutti_side.jsonrpc import (
     REQUEST_DEADLINE_S,
     ConnectionClosedError,
@@ -88,6 +97,8 @@ class ConnectionStatistics(msgspec.Struct, frozen=True, kw_only=True):
     unread: Mapping[str, int]
     """What its threads made nothing of, by cause: malformed, not modelled, repeated start, repeated end, missing end,
     refused."""
+    notices: Mapping[str, int]
+    """What belonged to no thread, by kind; its content went to the host, if one listens."""
     peer: PeerStatistics
     router: RouterStatistics
 
@@ -108,13 +119,22 @@ class Release:
 class Connection:
     """A running app-server; made by `open_connection`."""
 
-    def __init__(self, peer: Peer[Head], router: Router, shaken: Handshake, nursery: trio.Nursery) -> None:
+    def __init__(
+        self,
+        peer: Peer[Head],
+        router: Router,
+        shaken: Handshake,
+        nursery: trio.Nursery,
+        notices: Notices,
+        unread: Counter[str],
+    ) -> None:
         self.peer = peer
         self.router = router
         self.attestation = shaken.attestation
         self.codex_home = shaken.codex_home
         self.ended = trio.Event()
-        self.unread: Counter[str] = Counter()
+        self.unread = unread
+        self._notices = notices
         self.abandoned_loads: dict[str, trio.Event] = {}
         """Threads that were to be loaded by somebody who has gone, until the answer comes."""
         self._busy = trio.Event()
@@ -190,6 +210,7 @@ class Connection:
             sub_agents=self._sub_agents,
             unreleased=self._unreleased,
             unread=dict(self.unread),
+            notices={str(kind): count for kind, count in self._notices.counts.items()},
             peer=self.peer.statistics(),
             router=self.router.statistics(),
         )
@@ -394,7 +415,7 @@ class Connection:
 
 @asynccontextmanager
 async def open_connection(
-    transport: Transport, *, name: str, rng: random.Random | None = None
+    transport: Transport, *, name: str, rng: random.Random | None = None, notices: NoticePort = NO_NOTICES
 ) -> AsyncIterator[Connection]:
     """Speak to an app-server over an open transport; the handshake is done when the block begins.
 
@@ -402,6 +423,7 @@ async def open_connection(
       transport: stays the caller's.
       name: names the tasks.
       rng: draws the delays of retries; give a seeded one for a repeatable run.
+      notices: told what belongs to no thread.
 
     Raises:
       StartFailedError: the process ended before it answered.
@@ -415,12 +437,14 @@ async def open_connection(
         assert message.id is not None
         refuse(peers[0], message.id, message.method or "")
 
-    router = Router(decline)
+    unread: Counter[str] = Counter()
+    taken = Notices(notices.notice, unread)
+    router = Router(decline, taken.take)
     async with open_peer(transport, router, params_type=Head, name=name, rng=rng) as peer:
         peers.append(peer)
         shaken = await handshake(peer)
         async with open_service_nursery() as nursery:
-            connection = Connection(peer, router, shaken, nursery)
+            connection = Connection(peer, router, shaken, nursery, taken, unread)
             nursery.start_soon(connection.watch, name=f"{name}/watch")
             try:
                 yield connection

@@ -73,10 +73,14 @@ class Router:
 
     Args:
       decline: answers a request of the server that nobody owns; synchronous.
+      notice: takes a notification that names no thread; synchronous, never raises. None: it is dropped.
     """
 
-    def __init__(self, decline: Callable[[Message[Head]], None]) -> None:
+    def __init__(
+        self, decline: Callable[[Message[Head]], None], notice: Callable[[Message[Head]], None] | None = None
+    ) -> None:
         self._decline = decline
+        self._notice = notice
         self._routes: dict[str | None, Route] = {}
         self._pool = ProvisionalPool()
         self._creations = 0
@@ -221,7 +225,10 @@ class Router:
         if route is not None:
             return route
         if thread_id is None:
-            self._drop([message], "unthreaded")
+            if self._notice is not None and message.id is None:
+                self._notice(message)
+            else:
+                self._drop([message], "unthreaded")
         elif thread_id in self._closed:
             self._drop([message], "closed")
         elif self._creations and self._parent_of(head) is None:

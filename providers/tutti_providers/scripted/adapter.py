@@ -388,5 +388,7 @@ async def open_adapter(
 
     Cancellation: everything it holds is dropped.
     """
+    for notice in script.notices:
+        ports.notices.notice(notice)
     async with open_service_nursery() as nursery:
         yield ScriptedAdapter(nursery, name, script, gates, kept, note, ports)

@@ -17,6 +17,7 @@ from tutti_side.contract import (
     InteractionKind,
     InteractionOption,
     InteractionQuestion,
+    Notice,
     SideCapabilities,
 )
 
@@ -314,6 +315,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     closes: tuple[Closing, ...] = ()
     capabilities: SideCapabilities = ALL_CAPABILITIES
     """What is promised for a live source."""
+    notices: tuple[Notice, ...] = ()
+    """What is said, when the provider is opened, that belongs to no session."""
     historical_capabilities: SideCapabilities = ALL_CAPABILITIES
     """What is promised for a source that is not live but kept."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from tutti_providers.codex import CodexProvider
 from tutti_providers.codex._connection import Connection, open_connection
 from tutti_providers.codex._launch import UNLOAD_AT_ONCE, app_server_command, find_binary, launch_environment
+from tutti_side.contract import NoticePort
 from tutti_side.jsonrpc.transports.stdio import open_stdio
 from tutti_side.testing.adapter_suite import ASK, FAIL, HELD_TEXTS, HOLD, SAID, SAY
 
@@ -45,7 +46,7 @@ class _Tapped(CodexProvider):
         self._hand = hand
 
     @asynccontextmanager
-    async def _open_app_server(self) -> AsyncIterator[Connection]:
+    async def _open_app_server(self, notices: NoticePort) -> AsyncIterator[Connection]:
         binary = find_binary(self._binary, self._environ)
         environment = launch_environment(self._environ, codex_home=self._codex_home, extra=self._extra_environ)
         command = app_server_command(binary.path, overrides=(UNLOAD_AT_ONCE,))
@@ -53,7 +54,7 @@ class _Tapped(CodexProvider):
             tap = KitTap(transport, self._hand)
             self.taps.append(tap)
             try:
-                async with open_connection(tap, name=self.name) as connection:
+                async with open_connection(tap, name=self.name, notices=notices) as connection:
                     yield connection
             finally:
                 self.taps.remove(tap)
