@@ -376,6 +376,10 @@ class TestParrot(AdapterSuite):
     """All that a test module needs; pytest collects a test for each case."""
 
     virtual_time = True
+    excluded = {  # noqa: RUF012 - it never changes
+        "test_a_question_is_answered_by_the_ids_of_its_questions": "a parrot asks for approvals only",
+        "test_an_option_is_no_answer_to_a_question": "a parrot asks for approvals only",
+    }
 
     @contextlib.asynccontextmanager
     async def open_bed(self, directory: pathlib.Path) -> AsyncIterator[ParrotBed]:
@@ -399,7 +403,8 @@ async def show() -> None:
 if __name__ == "__main__":
     trio.run(show)
     suite = TestParrot()
-    for name in suite.cases():
+    names = [name for name in suite.cases() if name not in suite.excluded]
+    for name in names:
         with tempfile.TemporaryDirectory() as directory:
             getattr(suite, name)(pathlib.Path(directory))
-    print(f"{len(suite.cases())} cases of the conformance kit passed")
+    print(f"{len(names)} cases of the conformance kit passed, {len(suite.excluded)} excluded")

@@ -13,8 +13,8 @@ import msgspec
 
 from tutti_providers.scripted.provider import ScriptedProvider, scripted
 from tutti_providers.scripted.script import Ask, Emit, Fail, Opening, Say, Script, Turn, Wait
-from tutti_side.contract import ExecTurn, Provider, StatePatch
-from tutti_side.testing.adapter_suite import ASK, FAIL, HELD_TEXTS, HOLD, SAID, SAY
+from tutti_side.contract import ExecTurn, InteractionQuestion, Provider, StatePatch
+from tutti_side.testing.adapter_suite import ASK, FAIL, HELD_TEXTS, HOLD, QUERY, SAID, SAY
 from tutti_side.testing.demo_plan import DemoPlan, plan_demo
 
 __all__ = ["ScriptedKitBed", "ScriptedTestbed", "Testbed", "demo_script", "make_testbed"]
@@ -100,6 +100,10 @@ def demo_script(demo: DemoPlan, *, delay_s: float = 0.04) -> Script:
     )
 
 
+QUESTIONS = (InteractionQuestion("which", "Which?", options=("one", "another")), InteractionQuestion("why", "Why?"))
+"""What a turn of the kit asks."""
+
+
 class ScriptedKitBed:
     """The scripted provider for the conformance kit. Implements `tutti_side.testing.adapter_suite.AdapterBed`.
 
@@ -131,6 +135,7 @@ class ScriptedKitBed:
                 ),
                 Turn(when=FAIL, steps=(Fail("the kit says so"),)),
                 Turn(when=ASK, steps=(Ask(title="May I?", then=(said,)),)),
+                Turn(when=QUERY, steps=(Ask(title="Which?", kind="question", questions=QUESTIONS, then=(said,)),)),
             ),
             opens=(
                 Opening(when=lambda _: self._refuses, steps=(Fail("the kit says so"),), late=(busy,)),

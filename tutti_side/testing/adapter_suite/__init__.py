@@ -20,10 +20,11 @@ from tutti_side.testing.adapter_suite.bed import (
     FAIL,
     HELD_TEXTS,
     HOLD,
+    QUERY,
     SAID,
     SAY,
     AdapterBed,
 )
 from tutti_side.testing.adapter_suite.suite import AdapterSuite, ExclusionError
 
-__all__ = ["ASK", "FAIL", "HELD_TEXTS", "HOLD", "SAID", "SAY", "AdapterBed", "AdapterSuite", "ExclusionError"]
+__all__ = ["ASK", "FAIL", "HELD_TEXTS", "HOLD", "QUERY", "SAID", "SAY", "AdapterBed", "AdapterSuite", "ExclusionError"]

@@ -123,9 +123,7 @@ class Stage:
         side = await self.parent.open_side(side_id=side_id, request_id=request_id, subscribe=True)
         return side, self.listen(side.events())
 
-    async def ask_for_approval(
-        self, owner: SideHandle | SessionHandle, text: str, heard: Heard
-    ) -> InteractionRequested:
+    async def wait_asked(self, owner: SideHandle | SessionHandle, text: str, heard: Heard) -> InteractionRequested:
         """Send a turn that asks its user, and return what it asks."""
         before = len(heard.of(InteractionRequested))
         await owner.send(text)

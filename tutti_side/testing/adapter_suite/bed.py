@@ -10,7 +10,7 @@ from typing import Protocol
 
 from tutti_side.contract import Provider
 
-__all__ = ["ASK", "FAIL", "HELD_TEXTS", "HOLD", "SAID", "SAY", "AdapterBed"]
+__all__ = ["ASK", "FAIL", "HELD_TEXTS", "HOLD", "QUERY", "SAID", "SAY", "AdapterBed"]
 
 SAY = "kit, say it"
 """The turn says `SAID`, and completes. The text may stand in front of others; no other text here contains it."""
@@ -30,6 +30,9 @@ FAIL = "kit, fail it"
 ASK = "kit, ask it"
 """The turn asks its user for an approval (options ``accept`` and ``decline`` among others), and waits. Answered with
 either, it says `SAID` and completes. A provider that never asks needs no such turn: see `AdapterSuite.interactive`."""
+
+QUERY = "kit, query it"
+"""The turn asks its user something of kind ``question``, and waits. Answered, it says `SAID` and completes."""
 
 
 class AdapterBed(Protocol):

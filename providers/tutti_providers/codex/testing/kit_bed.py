@@ -11,14 +11,22 @@ from tutti_providers.codex._connection import Connection, open_connection
 from tutti_providers.codex._launch import UNLOAD_AT_ONCE, app_server_command, find_binary, launch_environment
 from tutti_side.contract import NoticePort
 from tutti_side.jsonrpc.transports.stdio import open_stdio
-from tutti_side.testing.adapter_suite import ASK, FAIL, HELD_TEXTS, HOLD, SAID, SAY
+from tutti_side.testing.adapter_suite import ASK, FAIL, HELD_TEXTS, HOLD, QUERY, SAID, SAY
 
 from ._kit_tap import Hand, KitTap
 from .codex_home import testing_env, write_codex_home
-from .model_script import Answer, Fail, ModelScript, Pause, Reply, Say, run_command
+from .model_script import Answer, Fail, ModelScript, Pause, Reply, Say, ask_user, run_command
 from .scripted_model import ScriptedModel, open_scripted_model
 
 __all__ = ["CodexKitBed", "open_codex_kit_bed"]
+
+COLOR = {
+    "id": "color",
+    "header": "Color",
+    "question": "Which color?",
+    "options": [{"label": "Blue", "description": "As the sky."}, {"label": "Red", "description": "As a rose."}],
+}
+"""What a turn of the kit asks."""
 
 SCRIPT = ModelScript(
     answers=(
@@ -32,6 +40,7 @@ SCRIPT = ModelScript(
             ),
             when=ASK,
         ),
+        Answer(replies=(Reply(steps=(ask_user([COLOR]),)), Reply(steps=(Say(tokens=(SAID,)),))), when=QUERY),
     )
 )
 """What the model says to the kit's texts."""
@@ -126,7 +135,9 @@ async def open_codex_kit_bed(directory: Path) -> AsyncIterator[CodexKitBed]:
     Cancellation: the model is closed.
     """
     async with open_scripted_model(SCRIPT) as model:
-        codex_home = write_codex_home(directory / "codex", model.base_url)
+        codex_home = write_codex_home(
+            directory / "codex", model.base_url, features={"default_mode_request_user_input": True}
+        )
         workspace = directory / "workspace"
         workspace.mkdir()
         yield CodexKitBed(workspace, codex_home, testing_env(directory / "home", codex_home), model)
