@@ -1,4 +1,8 @@
-"""One request, cancelled after the k-th step of any task, for every k, in every situation it can be in."""
+"""One request, cancelled after the k-th step of any task, for every k, in every situation it can be in; and a
+connection, in its whole life.
+
+`CUTS` names what the cuts must have fallen into; `tests/side/test_cuts_complete.py` reads it.
+"""
 
 import random
 from typing import Any
@@ -7,23 +11,14 @@ import pytest
 import trio
 import trio.testing
 
-from tutti_side.jsonrpc import ConnectionClosedError, NotSentError, Outcome, RemoteError
+from tutti_side.jsonrpc import ConnectionClosedError, NotSentError, Outcome, RemoteError, memory_pair, open_peer
+from tutti_side.testing.cuts import Cut, cut_at_every_step
 
-
-class CancelAfter(trio.abc.Instrument):
-    """Cancels a scope after the given number of task steps, whosever they are."""
-
-    def __init__(self, scope: trio.CancelScope, steps: int) -> None:
-        self._scope = scope
-        self._left = steps
-        self.has_hit = False
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        """Count."""
-        self._left -= 1
-        if self._left == 0:
-            self.has_hit = True
-            self._scope.cancel()
+CUTS = {
+    "a request": ("Peer.request",),
+    "the wait for the end": ("Peer.wait_closed",),
+    "the life of a connection": ("open_peer", "Peer.request"),
+}
 
 
 async def serve(line: Any, situation: str, seen: list[str]) -> None:
@@ -46,8 +41,8 @@ async def serve(line: Any, situation: str, seen: list[str]) -> None:
             await line.far.send({"method": "before"}, {"id": message["id"], "result": 1}, {"method": "after"})
 
 
-async def cut_once(connect: Any, situation: str, steps: int) -> bool:
-    """Run one request, cut it after so many steps, check what is left; return whether the cut came in time."""
+async def cut_once(connect: Any, situation: str, cut: Cut) -> None:
+    """Run one request, cut it, check what is left."""
     outcomes: list[Outcome] = []
     seen: list[str] = []
     result: list[Any] = []
@@ -65,15 +60,11 @@ async def cut_once(connect: Any, situation: str, steps: int) -> bool:
         if situation == "waits for a slot":
             nursery.start_soon(line.peer.request, "neighbour", {"x": "x" * 50})
             await trio.lowlevel.checkpoint()
-        with trio.CancelScope() as scope:
-            cut = CancelAfter(scope, steps)
-            trio.lowlevel.add_instrument(cut)
+        with cut.cancelling() as scope:
             try:
                 result.append(await line.peer.request("cut", {"x": "x" * 100}, result_type=int, hook=hook))
             except (RemoteError, ConnectionClosedError, ValueError) as error:
                 result.append(error)
-            finally:
-                trio.lowlevel.remove_instrument(cut)
         await trio.sleep(100)
 
         assert len(outcomes) == 1, "the hook was not called exactly once"
@@ -89,7 +80,6 @@ async def cut_once(connect: Any, situation: str, steps: int) -> bool:
             assert await line.peer.request("next", result_type=int) == 1
             assert line.peer.closed is None
         nursery.cancel_scope.cancel()
-    return cut.has_hit
 
 
 @pytest.mark.parametrize(
@@ -99,8 +89,68 @@ async def test_a_cancel_after_any_step_leaves_everything_consistent(
     connect: Any, autojump_clock: trio.testing.MockClock, situation: str
 ) -> None:
     """R14: after the k-th step of any task during the call, for every k; F15, R9."""
-    steps = 1
-    while await cut_once(connect, situation, steps):
-        steps += 1
+    report = await cut_at_every_step(lambda cut: cut_once(connect, situation, cut))
 
-    assert steps > 10, "the cuts did not reach the wire"
+    assert report.cuts >= 10, "the cuts did not reach the wire"
+    assert report.inside >= set(CUTS["a request"])
+
+
+async def test_a_wait_for_the_end_of_a_connection_that_is_cut_ends_nothing(
+    connect: Any, autojump_clock: trio.testing.MockClock
+) -> None:
+    """R14: harmless, as its docstring says."""
+
+    async def once(cut: Cut) -> None:
+        async with connect() as line, trio.open_nursery() as nursery:
+            with cut.cancelling() as scope:
+                nursery.start_soon(line.far.end, 1)
+                assert (await line.peer.wait_closed()).reason == "eof"
+            if scope.cancelled_caught:
+                assert (await line.peer.wait_closed()).reason == "eof"
+
+    report = await cut_at_every_step(once)
+
+    assert report.inside >= set(CUTS["the wait for the end"])
+
+
+async def test_a_connection_that_is_cut_at_any_step_of_its_life_settles_every_call_and_leaves_its_transport(
+    make_router: Any, params_type: Any, autojump_clock: trio.testing.MockClock
+) -> None:
+    """R14, R9, R13: its own calls and a stranger's; the router is told once, and the transport is the caller's."""
+
+    async def once(cut: Cut) -> None:
+        near, far = memory_pair(16)
+        router = make_router()
+        outcomes: list[Outcome] = []
+        errors: list[Exception] = []
+
+        async def outside(peer: Any) -> None:
+            try:
+                await peer.request("outside", {"x": "x" * 30}, hook=outcomes.append)
+            except ConnectionClosedError as error:
+                errors.append(error)
+
+        async def discard() -> None:
+            while await far.receive_some(8):
+                pass
+
+        asked = 0
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(discard)
+            with cut.cancelling():
+                async with open_peer(near, router, params_type=params_type) as peer:
+                    nursery.start_soon(outside, peer)  # noqa: ASYNC111 - the end of the peer is what it is told of
+                    asked = 1
+                    with trio.move_on_after(5):
+                        await peer.request("never", hook=outcomes.append)
+            await near.aclose()
+        assert [error.reason for error in router.lost] == ["closed"] * len(router.lost)
+        assert len(router.lost) <= 1
+        if asked:
+            assert len(router.lost) == 1
+            assert len(errors) == 1
+            assert 1 <= len(outcomes) <= 2
+
+    report = await cut_at_every_step(once)
+
+    assert report.inside >= set(CUTS["the life of a connection"])
