@@ -19,8 +19,9 @@ All runs draw their schedule from one seed: the k-th run is the same as the one 
 
 import random
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
+from typing import cast
 
 import msgspec
 import trio
@@ -83,9 +84,13 @@ class Cut(trio.abc.Instrument):
     def __repr__(self) -> str:
         return f"<Cut after step {self.after_steps}, {'struck' if self.has_struck else 'not struck'}>"
 
-    @contextmanager
-    def cancelling(self) -> Iterator[trio.CancelScope]:
+    def cancelling(self) -> AbstractContextManager[trio.CancelScope, bool]:
         """Cancel the block after the chosen step. What follows the block is not cancelled."""
+        # The cast tells type checkers that what follows the block is reached also when the block was not finished.
+        return cast("AbstractContextManager[trio.CancelScope, bool]", self._cancelling())
+
+    @contextmanager
+    def _cancelling(self) -> Iterator[trio.CancelScope]:
         with trio.CancelScope() as scope, self.striking(scope.cancel):
             yield scope
 

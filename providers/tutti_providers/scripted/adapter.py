@@ -144,6 +144,8 @@ class ScriptedAdapter:
         connection = Connection(self._gates, self._kept, self._counts, is_dedicated=is_dedicated)
         began = trio.current_time()
         await self._nursery.start(self._run_connection, connection)
+        if connection.lost:  # it may be cancelled, with the whole adapter, before its caller runs again
+            raise ProviderLostError
         self._ports.metrics.observe("side_open_phase", trio.current_time() - began, phase="initialize")
         return connection
 
@@ -154,7 +156,10 @@ class ScriptedAdapter:
             async with trio.open_nursery() as nursery:
                 connection.begin(nursery)
                 task_status.started(connection)
-                await trio.sleep_forever()
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    connection.lose()  # before the nursery is closed, so that nobody begins anything in it
         except Exception:  # contained: its sessions are told that they are lost
             self._counts.crashed_connections += 1
             self._ports.metrics.count("crashed_connections")
