@@ -272,34 +272,6 @@ class Listener:
         return "".join(event.text for event in self.events if type(event).__name__ == "MessageDelta")
 
 
-class AfterSteps(trio.abc.Instrument):
-    """Calls something after the given number of task steps, whosever they are; from inside the run loop."""
-
-    def __init__(self, steps: int, strike: Callable[[], object]) -> None:
-        self._left = steps
-        self._strike = strike
-        self.has_struck = False
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        self._left -= 1
-        if self._left == 0:
-            self.has_struck = True
-            self._strike()
-
-    def __enter__(self) -> "AfterSteps":
-        trio.lowlevel.add_instrument(self)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        trio.lowlevel.remove_instrument(self)
-
-
-@pytest.fixture
-def after_steps() -> type[AfterSteps]:
-    """``with after_steps(k, strike) as cut``: strike after the k-th step of any task."""
-    return AfterSteps
-
-
 @pytest.fixture
 def listen() -> Callable[[trio.Nursery, Any], Listener]:
     """Listen to a subscription in a task of the nursery."""

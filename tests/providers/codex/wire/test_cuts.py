@@ -1,7 +1,8 @@
-"""Cancel after the k-th step of any task, for every k, in each public await; and the end of the server there.
+"""Cancel after the k-th step of any task, for every k, in what a user calls.
 
 Afterwards the clock runs on, and nothing may be left: no route, lease, lock, subscription or pooled message; the same
-host opens another Side and asks it.
+host opens another Side and asks it. The adapter's own calls are in `test_cuts_adapter`; more ends of the server, and
+those of the host, in `test_cuts_ends`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -14,6 +15,7 @@ import trio.testing
 
 from tutti_providers.codex.testing import AnswerLate, ForkOrder
 from tutti_side import SessionHandle, SideExpiredError, SideHandle, TurnHandle, TuttiSideError
+from tutti_side.testing.cuts import Cut, cut_at_every_step
 
 LATE = (
     ForkOrder(order=("starting", "request", "response", "started")),
@@ -105,8 +107,8 @@ async def release(result: Any) -> None:
         await result.wait()
 
 
-async def cut_once(made: Any, after_steps: Any, call: Call, steps: int, *, in_a_turn: bool = True) -> bool:
-    """Make the call, cut it after so many steps, check what is left; return whether the cut came in time."""
+async def cut_once(made: Any, cut: Cut, call: Call, *, in_a_turn: bool = True) -> None:
+    """Make the call, cut it, check what is left."""
     result: Any = None
     async with made.host() as host:
         if in_a_turn:
@@ -114,7 +116,7 @@ async def cut_once(made: Any, after_steps: Any, call: Call, steps: int, *, in_a_
         else:
             session = await host.start_session(cwd="/project")
         busy = session.active_turn
-        with trio.CancelScope() as scope, after_steps(steps, scope.cancel) as cut:
+        with cut.cancelling():
             result = await call(made, host, session)
         assert len(made.servers) == 1
         await trio.sleep(SETTLED_S)
@@ -130,52 +132,47 @@ async def cut_once(made: Any, after_steps: Any, call: Call, steps: int, *, in_a_
             await session.ask("what?")
         async with session.side() as side:
             assert (await side.ask("what?")).text == "s0 s1 "
-    return bool(cut.has_struck)
 
 
 @pytest.mark.parametrize("call", IN_A_TURN, ids=lambda call: call.__name__)
-async def test_a_cancel_after_any_step_of_any_task_leaves_nothing(
-    autojump_clock: Any, bench: Any, after_steps: Any, call: Call
-) -> None:
+async def test_a_cancel_after_any_step_of_any_task_leaves_nothing(autojump_clock: Any, bench: Any, call: Call) -> None:
     """R14, R6, R4, R11, F18, F33: cancelled at the k-th step, for every k until the call ends uncut."""
-    steps = 1
-    while await cut_once(bench(faults=LATE, tool_servers=("docs",)), after_steps, call, steps):
-        steps += 1
+    report = await cut_at_every_step(lambda cut: cut_once(bench(faults=LATE, tool_servers=("docs",)), cut, call))
 
-    assert steps > 12, "the cuts did not reach the wire"
+    assert report.cuts > 11, "the cuts did not reach the wire"
 
 
 async def test_a_session_s_turn_whose_sender_is_cancelled_at_any_step_does_not_run_on(
-    autojump_clock: Any, bench: Any, after_steps: Any
+    autojump_clock: Any, bench: Any
 ) -> None:
     """R14, F33: not sent, or interrupted."""
-    steps = 1
-    while await cut_once(bench(faults=LATE), after_steps, send_to_the_session, steps, in_a_turn=False):
-        steps += 1
+    report = await cut_at_every_step(
+        lambda cut: cut_once(bench(faults=LATE), cut, send_to_the_session, in_a_turn=False)
+    )
 
-    assert steps > 10
+    assert report.cuts > 9
 
 
 async def test_the_start_of_the_first_session_cut_at_any_step_leaves_no_connection(
-    autojump_clock: Any, bench: Any, after_steps: Any
+    autojump_clock: Any, bench: Any
 ) -> None:
     """R14, R6, F31, F32: while its process starts, while it says who it is, while the thread is made."""
-    steps, struck = 1, True
-    while struck:
+
+    async def once(cut: Cut) -> None:
         made = bench(faults=LATE)
         async with made.host() as host:
             session = None
-            with trio.CancelScope() as scope, after_steps(steps, scope.cancel) as cut:
+            with cut.cancelling():
                 session = await host.start_session(cwd="/project")
-            struck = cut.has_struck
             await trio.sleep(SETTLED_S)
             await release(session)
             await trio.testing.wait_all_tasks_blocked()
             made.assert_only(host)
             made.assert_only(host, await made.start_working(host))
-        steps += 1
 
-    assert steps > 30
+    report = await cut_at_every_step(once)
+
+    assert report.cuts > 28
 
 
 async def live_a_whole_life(made: Any) -> None:
@@ -188,43 +185,42 @@ async def live_a_whole_life(made: Any) -> None:
 
 
 async def test_a_host_cut_at_any_step_of_its_life_leaves_no_connection_and_no_task(
-    autojump_clock: Any, bench: Any, after_steps: Any
+    autojump_clock: Any, bench: Any
 ) -> None:
     """R13, R14, F32: also while it opens and while it closes; as itself, not as a group."""
-    steps, struck = 1, True
-    while struck:
+
+    async def once(cut: Cut) -> None:
         made = bench(faults=LATE, tool_servers=("docs",))
         tasks = trio.lowlevel.current_statistics().tasks_living
         # A Side that the cut closed first says so to the block; that error, too, leaves as itself.
-        with trio.CancelScope() as scope, after_steps(steps, scope.cancel) as cut, suppress(SideExpiredError):
+        with cut.cancelling(), suppress(SideExpiredError):
             await live_a_whole_life(made)
         assert trio.lowlevel.current_statistics().tasks_living == tasks
         assert made.running == 0
-        struck = cut.has_struck
-        steps += 1
 
-    assert steps > 100
+    report = await cut_at_every_step(once)
+
+    assert report.cuts > 98
 
 
 @pytest.mark.parametrize("status", [0, 101, -9], ids=["exit 0", "panic", "killed"])
 async def test_the_servers_end_at_any_step_of_an_open_is_a_typed_error_and_leaves_nothing(
-    autojump_clock: Any, bench: Any, after_steps: Any, status: int
+    autojump_clock: Any, bench: Any, status: int
 ) -> None:
     """R6, R8, R9, F14: the end of the process with a fork in flight; a session after it has a fresh process."""
-    steps, struck = 1, True
-    while struck:
+
+    async def once(cut: Cut) -> None:
         made = bench(faults=LATE, tool_servers=("docs",))
         async with made.host() as host:
             session = await made.start_working(host)
             errors: list[TuttiSideError] = []
-            with after_steps(steps, lambda made=made: made.servers[0].crash(status)) as end:
+            with cut.striking(lambda: made.servers[0].crash(status)):
                 try:
                     await use_a_side(made, host, session)
                 except TuttiSideError as error:
                     errors.append(error)
-            struck = end.has_struck
             await trio.sleep(SETTLED_S)
-            if struck:
+            if cut.has_struck:
                 assert await session.wait_ended() == "lost"
                 made.assert_only(host)
                 session = await made.start_working(host)
@@ -233,6 +229,7 @@ async def test_the_servers_end_at_any_step_of_an_open_is_a_typed_error_and_leave
             made.assert_only(host, session)
             async with session.side() as side:
                 assert (await side.ask("what?")).text == "s0 s1 "
-        steps += 1
 
-    assert steps > 50
+    report = await cut_at_every_step(once)
+
+    assert report.cuts > 48
