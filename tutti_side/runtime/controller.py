@@ -7,6 +7,7 @@ What may be opened or used is decided in `_registry`, between two awaits; waitin
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
+from typing import TypeVar
 
 import msgspec
 import trio
@@ -52,11 +53,16 @@ from tutti_side.runtime.statistics import ControllerStatistics
 
 __all__ = ["HOST_STOP_S", "ControllerStatistics", "RuntimeController", "open_controller"]
 
+T = TypeVar("T")
+
 SNAPSHOT_WAIT_S = 20.0
 """A close of the source waits so long for an open that is taking its snapshot; then it aborts the open."""
 
 ABORT_WAIT_S = 5.0
 """An opener that is cancelled waits so long for its rollback."""
+
+METADATA_WAIT_S = 2.0
+"""After a write of metadata that was cut short, so long is waited to undo it, or to learn what is kept."""
 
 
 class RuntimeController:
@@ -149,7 +155,7 @@ class RuntimeController:
                 host_context=host_context,
             )
 
-        return await self._open_session(ref, adapter, start)
+        return await self._open_session(ref, adapter, start, is_new=True)
 
     async def resume_session(self, ref: CanonicalRef, settings: object = None) -> SessionHandle:
         """Load a canonical session that a provider has persisted and whose metadata were kept.
@@ -175,10 +181,15 @@ class RuntimeController:
                 kept, provider_session_id=binding.provider_session_id, runtime=binding.runtime
             )
 
-        return await self._open_session(ref, adapter, resume)
+        return await self._open_session(ref, adapter, resume, is_new=False)
 
     async def _open_session(
-        self, ref: CanonicalRef, adapter: Adapter, begin: Callable[[EventScope], Awaitable[SourceMetadata]]
+        self,
+        ref: CanonicalRef,
+        adapter: Adapter,
+        begin: Callable[[EventScope], Awaitable[SourceMetadata]],
+        *,
+        is_new: bool,
     ) -> SessionHandle:
         self.shutdown.require_running()
         self.registry.require_free(ref)
@@ -200,6 +211,8 @@ class RuntimeController:
         except BaseException:
             if begun:
                 await self._close_adapter(session, self.shutdown.bounded(ABORT_WAIT_S))  # noqa: ASYNC102 - shields itself
+                if is_new:
+                    await self._after_cut_write(session, self.durable.forget_metadata(ref))  # noqa: ASYNC102 - as above
             self.registry.sessions.pop(ref, None)
             session.state = "closed"
             session.events.close("closed")
@@ -238,15 +251,31 @@ class RuntimeController:
           InvalidContentError: over `HOST_CONTEXT_BYTES_MAX`, or not text.
           SessionExpiredError: the session is over.
 
-        Cancellation: the old or the new one is kept.
+        Cancellation: the old or the new one is kept, and used.
         """
         check_instructions("host_context", host_context)
         async with self.locks.hold(session.ref):
             if not session.is_live or session.metadata is None:
                 raise session.expired()
             metadata = msgspec.structs.replace(session.metadata, host_context=host_context)
-            await self.durable.write_metadata(session.ref, metadata)
+            try:
+                await self.durable.write_metadata(session.ref, metadata)
+            except BaseException:  # the old or the new one is kept; that one is also used
+                kept = await self._after_cut_write(session, self.durable.read_metadata(session.ref))  # noqa: ASYNC102 - shields itself
+                session.metadata = kept or session.metadata
+                raise
             session.metadata = metadata
+
+    async def _after_cut_write(self, session: SessionScope, call: Awaitable[T]) -> T | None:
+        """Make a call of the metadata port all the same; None when it failed or took too long, which is logged."""
+        problem: Exception | None = None
+        with self.shutdown.bounded(METADATA_WAIT_S):
+            try:
+                return await call
+            except Exception as error:  # contained: the caller is told why it came to this
+                problem = error
+        log(logging.WARNING, "the metadata of a session may be stale", session.ref, phase="metadata", error=problem)
+        return None
 
     async def close_session(self, session: SessionScope, reason: EndReason = "closed") -> None:
         """Close a canonical session; its Sides live on. Idempotent.

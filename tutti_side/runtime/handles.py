@@ -457,7 +457,7 @@ class SessionHandle(_ScopeHandle):
           InvalidContentError: over 32 KiB, or not text.
           SessionExpiredError: the session is over.
 
-        Cancellation: the old or the new one is kept.
+        Cancellation: the old or the new one is kept, and used.
         """
         await self.controller.set_host_context(self.scope, host_context)
 

@@ -251,11 +251,11 @@ class Connection:
 
     # What nobody waits for any more
 
-    def release_thread(self, thread_id: str) -> Release:
-        """Unsubscribe a thread in the background, with bounded retries."""
+    def release_thread(self, thread_id: str, *, first: Callable[[], Awaitable[None]] | None = None) -> Release:
+        """Unsubscribe a thread in the background, with bounded retries; `first`, bounded too, comes before."""
         release = Release(thread_id)
         self.router.retire(thread_id)
-        if self._start(release.done, self._release, release):
+        if self._start(release.done, self._release, release, first):
             self._retrying[release] = None
         return release
 
@@ -367,8 +367,10 @@ class Connection:
             self._releasing -= 1
             done.set()
 
-    async def _release(self, release: Release) -> None:
+    async def _release(self, release: Release, first: Callable[[], Awaitable[None]] | None) -> None:
         try:
+            if first is not None:
+                await first()
             for attempt in range(RELEASE_TRIES_MAX):
                 try:
                     await self._unsubscribe(release.thread_id)
@@ -405,6 +407,12 @@ class Connection:
                 thread.interrupting = None
         if thread.active_turn == turn_id:
             thread.doubt()
+
+    async def interrupt_unheard(self, thread: CodexThread, turn_id: TurnId) -> None:
+        """Interrupt a turn of which nothing is heard any more. Cancellation: may have been sent."""
+        with trio.move_on_after(TURN_BEGIN_WAIT_S):
+            await thread.turn_began.wait()
+        await self._send_interrupt(thread, turn_id)
 
     async def _send_interrupt(self, thread: CodexThread, turn_id: TurnId) -> None:
         params = TurnInterruptParams(thread_id=thread.thread_id, turn_id=turn_id)

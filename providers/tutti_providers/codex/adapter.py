@@ -92,6 +92,8 @@ class _Live:
     def __init__(self, connection: Connection, thread: CodexThread) -> None:
         self.connection = connection
         self.thread = thread
+        self.is_stopped = False
+        """True once its close has ended its turn and its commands."""
 
 
 class _TurnStart:
@@ -313,7 +315,7 @@ class CodexAdapter:
                 thread.begin_close()
                 await self._end_turn(live)
                 await self._close_sub_agents(live)
-                await self._quietly(connection, BackgroundTerminalsCleanParams(thread_id=thread.thread_id), Empty)
+                await self._clean(live)
                 thread.detach()
                 released = await self._unsubscribe(live)
         finally:
@@ -334,7 +336,7 @@ class CodexAdapter:
     async def _close_sub_agent(self, parent: CodexThread, live: _Live) -> None:
         agent = live.thread
         await self._end_turn(live)
-        await self._quietly(live.connection, BackgroundTerminalsCleanParams(thread_id=agent.thread_id), Empty)
+        await self._clean(live)
         agent.detach()
         if await self._unsubscribe(live):
             parent.sub_agents.remove(agent)
@@ -344,14 +346,15 @@ class CodexAdapter:
         params = UnsubscribeParams(thread_id=live.thread.thread_id)
         return await self._quietly(live.connection, params, UnsubscribeResult)
 
-    @staticmethod
-    def _let_go(live: _Live, *, released: bool) -> None:
+    def _let_go(self, live: _Live, *, released: bool) -> None:
         """Take a thread's route away; what could not be unsubscribed is the connection's to release."""
         live.thread.detach()
         if released or live.thread.lost:
             live.connection.router.retire(live.thread.thread_id)
-        else:
+        elif live.is_stopped:
             live.connection.release_thread(live.thread.thread_id)
+        else:  # cut short: what a turn does would go on, and nobody would hear of it
+            live.connection.release_thread(live.thread.thread_id, first=lambda: self._stop_late(live))
 
     # SteeringAdapter, CommandAdapter
 
@@ -459,6 +462,21 @@ class CodexAdapter:
             await self._interrupt(live, turn_id, CLEANUP_DEADLINE_S)
         with trio.move_on_after(TURN_END_WAIT_S):
             await ended.wait()
+
+    async def _clean(self, live: _Live) -> None:
+        """End the commands that the thread has left in the background."""
+        await self._quietly(live.connection, BackgroundTerminalsCleanParams(thread_id=live.thread.thread_id), Empty)
+        live.is_stopped = True
+
+    async def _stop_late(self, live: _Live) -> None:
+        """Stop what runs in a thread whose close was cut short. Of its end nothing is heard any more."""
+        thread = live.thread
+        if thread.starting:
+            with trio.move_on_after(CLEANUP_DEADLINE_S):
+                await thread.start_settled.wait()
+        if thread.active_turn is not None:
+            await live.connection.interrupt_unheard(thread, thread.active_turn)
+        await self._clean(live)
 
     async def _interrupt(self, live: _Live, turn_id: TurnId, deadline_s: float) -> None:
         """Send one interrupt at a time for a turn; its end ends the wait as well as an answer does."""

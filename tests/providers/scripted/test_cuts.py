@@ -39,7 +39,7 @@ CUTS = {
     "open a Side and wait for its release": ("ScriptedAdapter.open_side",),
     "open a Side of a historical source": ("ScriptedAdapter.open_side",),
     "wait for what a failed open left": ("ScriptedAdapter.wait_side_released",),
-    "the life of a provider": ("ScriptedProvider.open", "ScriptedAdapter.start", "ScriptedAdapter.open_side"),
+    "the life of a provider": ("ScriptedProvider.open", "open_adapter", "ScriptedAdapter.start"),
     "diagnose, and wait for a gate": ("ScriptedProvider.diagnose", "ScriptedProvider.wait_reached"),
 }
 

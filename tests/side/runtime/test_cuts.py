@@ -25,6 +25,7 @@ from tutti_side.contract import (
     SessionId,
     SideId,
     SideRef,
+    SourceMetadata,
     TurnCompleted,
     WorkspaceId,
 )
@@ -51,6 +52,7 @@ CUTS = {
     "open": ("AgentHost.open_side", "RuntimeController.open_side"),
     "open by a handle": ("SessionHandle.open_side",),
     "open from history": ("AgentHost.open_side",),
+    "read what is kept": ("RuntimeController.find_source", "RuntimeController.read_history"),
     "join an open that another waits for": ("AgentHost.open_side",),
     "hold a Side for a block": ("SessionHandle.side", "SideHandle.send"),
     "send to a Side": ("AgentHost.send_side", "SideHandle.send"),
@@ -64,7 +66,7 @@ CUTS = {
     "close a Side by its handle": ("SideHandle.close",),
     "read events": ("Subscription.__anext__",),
     "the life of a host": ("open_host", "open_controller", "open_sweeper", "RuntimeController.stop", "Sweeper.run"),
-    "the life of a controller": ("open_controller", "RuntimeController.stop"),
+    "the life of a controller": ("open_controller", "open_service_nursery", "RuntimeController.stop"),
     "the life of a sweeper": ("open_sweeper", "Sweeper.run"),
     "stop a controller": ("RuntimeController.stop",),
 }
@@ -126,13 +128,21 @@ def unchanged(stage: Stage, result: Any) -> None:
     assert stage.sessions == {"main"}
 
 
-def session_or_nothing(name: str) -> Callable[[Stage, Any], None]:
-    """ "Rolled back": it lives exactly when its caller was told so."""
+def session_or_nothing(stage: Stage, result: Any) -> None:
+    """It lives exactly when its caller was told so."""
+    assert stage.sessions == ({"main"} if result is None else {"main", result.ref.session})
 
-    def check(stage: Stage, result: Any) -> None:
-        assert stage.sessions == ({"main"} if result is None else {"main", name})
 
-    return check
+async def start_a_session(stage: Stage, cut: Cut) -> None:
+    """A session that was rolled back was never there: nothing of it is kept, and the id may be used again."""
+    started = None
+    with cut.cancelling():
+        started = await stage.host.start_session(cwd=".", session_id="new")
+    session_or_nothing(stage, started)
+    kept = await stage.host.controller.durable.read_metadata(CanonicalRef(stage.main.ref.workspace, SessionId("new")))
+    assert (kept is None) is (started is None)
+    if started is None:
+        await stage.host.start_session(cwd=".", session_id="new")
 
 
 def side_or_nothing(stage: Stage, result: Any) -> None:
@@ -327,10 +337,8 @@ async def read_events(stage: Stage, cut: Cut) -> None:
 
 
 OPERATIONS: dict[str, Operation] = {
-    "start a session": plain(
-        lambda stage: stage.host.start_session(cwd=".", session_id="new"), session_or_nothing("new")
-    ),
-    "resume a session": plain(lambda stage: stage.host.resume_session("kept"), session_or_nothing("kept")),
+    "start a session": start_a_session,
+    "resume a session": plain(lambda stage: stage.host.resume_session("kept"), session_or_nothing),
     "close a session": close_a_session,
     "delete a session": delete_a_session,
     "delete a session whose Side is opening": delete_a_session_whose_side_is_opening,
@@ -340,6 +348,7 @@ OPERATIONS: dict[str, Operation] = {
     "ask what a session offers": plain(lambda stage: stage.main.side_capabilities(), unchanged),
     "open": plain(lambda stage: stage.host.open_side("main", "s", "r", subscribe=True), side_or_nothing),
     "open by a handle": plain(lambda stage: stage.main.open_side(side_id="s", request_id="r"), side_or_nothing),
+    "read what is kept": plain(lambda stage: stage.host.resolve_side("kept"), unchanged),
     "open from history": plain(lambda stage: stage.host.open_side("kept", "s", "r"), side_or_nothing),
     "join an open that another waits for": join_an_open,
     "hold a Side for a block": hold_a_side_for_a_block,
@@ -358,12 +367,30 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
+class SlowMetadata(MemoryMetadata):
+    """Metadata with a checkpoint before and after each effect: a cut can come when it has happened already."""
+
+    async def read(self, ref: CanonicalRef) -> SourceMetadata | None:
+        await trio.lowlevel.checkpoint()
+        return await super().read(ref)
+
+    async def write(self, ref: CanonicalRef, metadata: SourceMetadata) -> None:
+        await trio.lowlevel.checkpoint()
+        await super().write(ref, metadata)
+        await trio.lowlevel.checkpoint()
+
+    async def forget(self, ref: CanonicalRef) -> None:
+        await trio.lowlevel.checkpoint()
+        await super().forget(ref)
+        await trio.lowlevel.checkpoint()
+
+
 @asynccontextmanager
 async def staged(provider: Provider) -> AsyncIterator[Stage]:
     """Open the host, and set the stage."""
     adapter = provider.adapter
     adapter.offers_history = True
-    async with open_host(provider, metadata=MemoryMetadata()) as host:
+    async with open_host(provider, metadata=SlowMetadata()) as host:
         main = await host.start_session(cwd=".", session_id="main")
         await (await host.start_session(cwd=".", session_id="kept")).close()
         yield Stage(host, adapter, main, await host.open_side("main", "open", "r"))

@@ -5,6 +5,8 @@ import uuid
 import pytest
 import trio
 
+from tutti_side.jsonrpc.transports.process_table import read_process
+from tutti_side.testing.cuts import Cut, cut_at_every_step
 from tutti_side.testing.processes import (
     descendants_of,
     is_alive,
@@ -46,3 +48,30 @@ async def test_the_marked_and_what_descends_from_them_are_found_until_they_have_
         await wait_processes_ended(below)
         await wait_no_marked_process(marker)  # the shell may be a zombie: nobody has waited for it
     assert shell.wait(BOUND_S) == 0  # noqa: ASYNC222 - it has ended
+
+
+CUTS = {"wait for processes": ("wait_no_marked_process", "wait_processes_ended")}
+
+
+async def test_a_wait_for_processes_is_harmless_to_cut() -> None:
+    """R14: it waits for what ends by itself, and holds nothing."""
+    inside: set[str] = set()
+
+    async def once(cut: Cut) -> None:
+        marker = f"TUTTI_TEST_CUT={uuid.uuid4().hex}"
+        name, _, value = marker.partition("=")
+        child = await trio.lowlevel.open_process(["sleep", "0.02"], env={"PATH": os.environ["PATH"], name: value})
+        row = read_process(child.pid)
+        assert row is not None
+        with cut.cancelling():
+            await wait_no_marked_process(marker)
+            await wait_processes_ended({child.pid: row.started_ticks})
+        with trio.fail_after(30):
+            await wait_no_marked_process(marker)
+            await child.wait()
+
+    for _ in range(5):  # the second wait is one step long, and the first as long as the child takes
+        inside |= (await cut_at_every_step(once, run_s=60)).inside
+        if inside >= set(CUTS["wait for processes"]):
+            return
+    raise AssertionError(f"{set(CUTS['wait for processes']) - inside} was not cut")
