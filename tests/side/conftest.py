@@ -9,6 +9,7 @@ import trio
 
 from tutti_side.contract import (
     CanonicalRef,
+    Content,
     Diagnosis,
     Event,
     EventSink,
@@ -31,6 +32,7 @@ from tutti_side.contract import (
     StartSession,
     TurnCanceled,
     TurnId,
+    TurnNotActiveError,
     TurnStarted,
 )
 
@@ -64,7 +66,7 @@ class Hold:
 
 
 class HeldAdapter:
-    """An adapter that does what the test says; implements all three protocols of the contract.
+    """An adapter that does what the test says; implements all protocols of the contract.
 
     `log` has a line for each call about a Side or turn that reached it; each step can be held.
     """
@@ -120,6 +122,17 @@ class HeldAdapter:
         await self.cancelling.pass_through()
         if self.active.pop(ref, None) == turn_id:
             self.sinks[ref].emit([TurnCanceled(turn_id)], 10)
+
+    async def steer(self, ref: ScopeRef, turn_id: TurnId, content: tuple[Content, ...]) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.active.get(ref) != turn_id:
+            raise TurnNotActiveError(turn_id)
+        self.log.append(f"steer {turn_id}")
+        await trio.lowlevel.checkpoint()
+
+    async def end_commands(self, ref: ScopeRef) -> None:
+        self.log.append(f"end commands {name_of(ref)}")
+        await trio.lowlevel.checkpoint()
 
     async def close(self, ref: ScopeRef) -> None:
         self.log.append(f"close {name_of(ref)}")

@@ -114,6 +114,8 @@ class CodexThread:
         self.turn_ended = trio.Event()
         self.has_turn = False
         self.had_context = False
+        self.is_stopped = False
+        """True once its close has ended its turn and its commands."""
         self.first_item = trio.Event()
         self.interrupting: TurnId | None = None
         self.deliveries = 0

@@ -92,8 +92,6 @@ class _Live:
     def __init__(self, connection: Connection, thread: CodexThread) -> None:
         self.connection = connection
         self.thread = thread
-        self.is_stopped = False
-        """True once its close has ended its turn and its commands."""
 
 
 class _TurnStart:
@@ -351,7 +349,7 @@ class CodexAdapter:
         live.thread.detach()
         if released or live.thread.lost:
             live.connection.router.retire(live.thread.thread_id)
-        elif live.is_stopped:
+        elif live.thread.is_stopped:
             live.connection.release_thread(live.thread.thread_id)
         else:  # cut short: what a turn does would go on, and nobody would hear of it
             live.connection.release_thread(live.thread.thread_id, first=lambda: self._stop_late(live))
@@ -466,7 +464,7 @@ class CodexAdapter:
     async def _clean(self, live: _Live) -> None:
         """End the commands that the thread has left in the background."""
         await self._quietly(live.connection, BackgroundTerminalsCleanParams(thread_id=live.thread.thread_id), Empty)
-        live.is_stopped = True
+        live.thread.is_stopped = True
 
     async def _stop_late(self, live: _Live) -> None:
         """Stop what runs in a thread whose close was cut short. Of its end nothing is heard any more."""

@@ -145,7 +145,6 @@ class ScriptedAdapter:
         began = trio.current_time()
         await self._nursery.start(self._run_connection, connection)
         if connection.lost:  # it may be cancelled, with the whole adapter, before its caller runs again
-            await trio.lowlevel.checkpoint_if_cancelled()
             raise ProviderLostError
         self._ports.metrics.observe("side_open_phase", trio.current_time() - began, phase="initialize")
         return connection

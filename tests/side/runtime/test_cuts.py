@@ -61,6 +61,9 @@ CUTS = {
     "ask a session": ("SessionHandle.ask",),
     "wait for a turn": ("TurnHandle.wait",),
     "cancel a turn": ("AgentHost.cancel_side", "TurnHandle.cancel"),
+    "steer a turn": ("TurnHandle.steer",),
+    "end a Side's commands": ("SideHandle.end_commands",),
+    "end a session's commands": ("SessionHandle.end_commands",),
     "respond": ("AgentHost.respond_side",),
     "close a Side": ("AgentHost.close_side", "RuntimeController.close_side"),
     "close a Side by its handle": ("SideHandle.close",),
@@ -294,6 +297,16 @@ async def cancel_a_turn(stage: Stage, cut: Cut) -> None:
     assert (await turn.wait()).status == "canceled"
 
 
+async def steer_a_turn(stage: Stage, cut: Cut) -> None:
+    """May have been sent, once; the turn goes on."""
+    turn = await stage.side.send("q")
+    with cut.cancelling():
+        await turn.steer("more")
+    assert stage.adapter.log.count(f"steer {turn.id}") <= 1
+    assert turn.is_active
+    await turn.steer("and more")
+
+
 async def respond(stage: Stage, cut: Cut) -> None:
     """Before the answer, or not at all: it is still open exactly when nothing was sent."""
     turn = await stage.side.send("q")
@@ -360,6 +373,9 @@ OPERATIONS: dict[str, Operation] = {
     "ask a session": ask(the_session),
     "wait for a turn": wait_for_a_turn,
     "cancel a turn": cancel_a_turn,
+    "steer a turn": steer_a_turn,
+    "end a Side's commands": plain(lambda stage: done(stage.side.end_commands()), unchanged),
+    "end a session's commands": plain(lambda stage: done(stage.main.end_commands()), unchanged),
     "respond": respond,
     "close a Side": plain(lambda stage: done(stage.host.close_side("main", "open", "r")), closed),
     "close a Side by its handle": plain(lambda stage: done(stage.side.close()), closed),

@@ -40,6 +40,8 @@ CUTS = {
     "resume": ("CodexAdapter.resume",),
     "exec": ("CodexAdapter.exec",),
     "cancel": ("CodexAdapter.cancel",),
+    "steer": ("CodexAdapter.steer",),
+    "end commands": ("CodexAdapter.end_commands",),
     "close a session": ("CodexAdapter.close",),
     "close a session while a turn starts": ("CodexAdapter.close",),
     "close a Side": ("CodexAdapter.close",),
@@ -59,7 +61,9 @@ LATE = (
             "thread/inject_items",
             "thread/start",
             "thread/resume",
+            "thread/backgroundTerminals/clean",
             "turn/start",
+            "turn/steer",
             "turn/interrupt",
             "thread/unsubscribe",
         )
@@ -241,6 +245,19 @@ async def cancel_a_turn(stage: Stage, cut: Cut) -> None:
     await stage.adapter.close(NEW)
 
 
+async def steer_a_turn(stage: Stage, cut: Cut) -> None:
+    """May have been sent, once; the turn goes on either way."""
+    with cut.cancelling():
+        await stage.adapter.steer(MAIN, stage.turn, (TextContent("refactor"),))  # which is held again
+    await settle()
+    assert len(stage.made.machine.calls("turn/steer")) <= 1
+
+
+async def end_commands(stage: Stage, cut: Cut) -> None:
+    with cut.cancelling():
+        await stage.adapter.end_commands(MAIN)
+
+
 async def close_a_session(stage: Stage, cut: Cut) -> None:
     """What is left to do is handed to the provider's nursery: it is released wherever its caller was cut."""
     sink = Recorder()
@@ -298,6 +315,8 @@ OPERATIONS: dict[str, Operation] = {
     "resume": resume,
     "exec": exec_a_turn,
     "cancel": cancel_a_turn,
+    "steer": steer_a_turn,
+    "end commands": end_commands,
     "close a session": close_a_session,
     "close a session while a turn starts": close_while_a_turn_starts,
     "close a Side": close_a_side,
