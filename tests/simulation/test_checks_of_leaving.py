@@ -10,6 +10,7 @@ from tutti_side.testing.simulation.checks.delivery import (
     subscriptions_end,
     turns_leave_nothing_asked,
     what_waited_was_seen,
+    who_asked_for_all_sees_the_first,
 )
 from tutti_side.testing.simulation.checks.giving_up import (
     joined_opens_outlive_each_other,
@@ -39,7 +40,9 @@ from tutti_side.testing.simulation.records import (
     SeenEvent,
     SideEnded,
     SideOpened,
+    SubscriptionBegan,
     SubscriptionEnded,
+    TurnAnswered,
     TurnAsked,
     TurnBegan,
     TurnEnded,
@@ -90,12 +93,16 @@ READ = told(2, Read, bytes=10)
 RELEASED = told(3, ReleaseAsked, child="C")
 BEGAN = told(2, TurnBegan, child="C", turn="t", question="q")
 LATE = told(200, Fault, fault="late_answer")
+COMPLETED = told(3, TurnEnded, child="C", turn="t", status="completed")
 OVER = told(3, SideEnded, owner="w/s1", reason="overflow")
+OPENING = call(0, 8, "open", "w/s1", source="p0", request="r")
+FOLLOWED = told(1, SubscriptionBegan, subscription=1, owner="w/s1", opened_by=8)
 CUT = [
     call(1, 5, "send", "w/s1", detail="q"),
     told(1, TurnAsked, child="C", question="q"),
     ended(2, 5, "cut off"),
     BEGAN,
+    told(2, TurnAnswered, child="C", turn="t"),
 ]
 JOINED = [
     call(1, 1, "open", "w/s1", source="p0", request="r"),
@@ -199,11 +206,23 @@ CASES: dict[str, tuple[Check, str, list[Told], list[Told]]] = {
         [*opened(), ASKED, told(2, Answered, request="0", accepts=False), seen(4, 2, "session.closed")],
         [*opened(), ASKED, told(3, Answered, request="0", accepts=False), seen(4, 2, "session.closed")],
     ),
+    "a subscription that was asked for in time": (
+        who_asked_for_all_sees_the_first,
+        "R3",
+        [OPENING, *opened(), FOLLOWED],
+        [OPENING, *opened()[:-1], FOLLOWED, seen(2, 2, "state.patch")],
+    ),
+    "a subscription that was not asked for later": (
+        who_asked_for_all_sees_the_first,
+        "R3",
+        [*opened()[:-1], OPENING, FOLLOWED, seen(2, 2, "state.patch")],
+        [OPENING, *opened()[:-1], FOLLOWED, seen(2, 2, "state.patch")],
+    ),
     "a turn that runs on when its call is cut": (
         turns_of_cut_calls_are_given_up,
         "R14",
-        [*opened(), *CUT, told(9, InterruptAsked, child="C", turn="t")],
-        [*opened(), *CUT, told(90, TurnEnded, child="C", turn="t", status="completed")],
+        [*opened(), *CUT, told(2, InterruptAsked, child="C", turn="t"), COMPLETED],
+        [*opened(), *CUT, told(2, InterruptAsked, child="C", turn="u"), COMPLETED],
     ),
     "an open that fails since another was cut": (
         joined_opens_outlive_each_other,

@@ -63,7 +63,7 @@ def simulate(seed: int, bed: SimulationBed, *, jobs: int = JOBS) -> Result:
         try:
             trio.run(run.main, clock=clock, instruments=[run.cutter])
         except Exception as error:
-            violations.append(f"the run itself ended by {error!r}")
+            violations.append(f"R13 the run itself ended by {error!r}")
     entries = run.recorder.entries
     violations += [record.what for record in entries if type(record) is Leftover]
     return Result(

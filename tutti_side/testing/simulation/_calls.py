@@ -52,6 +52,8 @@ class Caller:
         self.job = job
         self.failed = ""
         """How the last call failed; empty when it did not."""
+        self.number = 0
+        """Of the last call."""
         self._calls = calls
         self._patient = patient
 
@@ -75,7 +77,7 @@ class Caller:
           function: makes the awaitable; called inside.
           describe: what `JobEnded` says of the value.
         """
-        number = self._calls.next()
+        number = self.number = self._calls.next()
         recorder, cutter = self._calls.recorder, self._calls.cutter
         recorder.add(
             JobBegan(

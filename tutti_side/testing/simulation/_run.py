@@ -196,6 +196,7 @@ class Run:
             "R6 sessions registered": statistics.sessions - len(live),
             "R12 events buffered": statistics.buffered_events,
             "R11 interactions open": statistics.interactions_open,
+            "R6 subscribers that nobody reads": statistics.subscribers - self._stage.watchers.reading,
         }
         for what, count in held.items():
             if count:
@@ -210,7 +211,7 @@ class Run:
             with trio.move_on_after(CLOSE_S) as bound:
                 session = await users.live_session(slot, caller, spare=0)
                 if session is None or await users.ask(session, slot.owner, 0, caller) is None:
-                    self._note_left(f"slot {slot.number} has no session that works in the calm: {caller.failed}")
+                    self._note_left(f"R14 slot {slot.number} has no session that works in the calm: {caller.failed}")
                     continue
                 again = [owner for owner in stage.attempts if stage.state_of(owner) == "failed"]
                 for owner in (fresh_side(slot.number), *again):
@@ -220,7 +221,7 @@ class Run:
                     if side is not None:
                         await users.close(side, owner, caller)
             if bound.cancelled_caught:
-                self._note_left(f"slot {slot.number} hangs in the calm")
+                self._note_left(f"R14 slot {slot.number} hangs in the calm")
 
     async def _end_users(self, nursery: trio.Nursery) -> None:
         """Each call that its host's end found under way must end, and each subscription."""

@@ -29,6 +29,9 @@ __all__ = ["PAUSES_S", "Users"]
 SPARE = 1
 """Sessions of a slot that are kept for the calm."""
 
+STALLED_IN_A_FLOOD = 0.6
+"""How often a subscriber of whoever is flooded does not read."""
+
 PAUSES_S = (0.0, 0.001, 0.03, 0.4)
 """Between two steps of one user."""
 
@@ -100,7 +103,13 @@ class Users:
             self.follow(session, slot.owner, caller)
 
     def follow(
-        self, handle: SessionHandle | SideHandle, owner: str, caller: Caller, temper: Temper | None = None
+        self,
+        handle: SessionHandle | SideHandle,
+        owner: str,
+        caller: Caller,
+        temper: Temper | None = None,
+        *,
+        opened_by: int = 0,
     ) -> None:
         """Subscribe to a session's or Side's events with a drawn subscriber; nothing when it is over."""
         try:
@@ -110,7 +119,9 @@ class Users:
         rng = random.Random(caller.rng.random())
         asked = partial(self._asked, handle, owner, caller.job, rng)
         chosen = draw_temper(rng) if temper is None else temper
-        watch = partial(self.stage.watchers.watch, events, owner, chosen, rng, asked, self.stage.calm)
+        if owner == self.stage.flooded and rng.random() < STALLED_IN_A_FLOOD:
+            chosen = "stalled"
+        watch = partial(self.stage.watchers.watch, events, owner, chosen, rng, asked, self.stage.calm, opened_by)
         self._nursery.start_soon(watch, name=f"watch {owner}")
 
     def _asked(
@@ -191,7 +202,7 @@ class Users:
         if side is not None:
             self.note_open(owner, source.session, side)
             if subscribe:
-                self.follow(side, owner, caller)
+                self.follow(side, owner, caller, opened_by=caller.number)
         elif caller.failed in ("OpenFailedError", "SideUnsupportedError", "cut off"):
             self.stage.failed.add(owner)
         return side

@@ -23,7 +23,7 @@ from tutti_side.contract import (
 )
 from tutti_side.runtime import Subscription
 from tutti_side.testing.simulation._recorder import Recorder
-from tutti_side.testing.simulation.records import Leftover, SeenEvent, SideEnded, SubscriptionEnded
+from tutti_side.testing.simulation.records import Leftover, SeenEvent, SideEnded, SubscriptionBegan, SubscriptionEnded
 
 __all__ = ["Temper", "Watchers", "draw_temper"]
 
@@ -51,6 +51,8 @@ class Watchers:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._count = 0
+        self.reading = 0
+        """Subscriptions that somebody reads, or will."""
 
     async def watch(
         self,
@@ -60,6 +62,7 @@ class Watchers:
         rng: random.Random,
         asked: Callable[[InteractionRequested], None],
         calm: trio.Event,
+        opened_by: int = 0,
     ) -> None:
         """See the events of one subscription to its end.
 
@@ -70,9 +73,14 @@ class Watchers:
           rng: the watcher's own source.
           asked: told of each interaction that is seen.
           calm: set when the faults have ended, or the host: who was stalled or slow reads on.
+          opened_by: see `SubscriptionBegan`.
         """
         self._count += 1
         number = self._count
+        self.reading += 1
+        self._recorder.add(
+            SubscriptionBegan(at_s=trio.current_time(), subscription=number, owner=owner, opened_by=opened_by)
+        )
         leaves_after = rng.randint(0, LEAVES_AFTER) if temper == "leaving" else None
         following: int | None = None
         with events:
@@ -97,6 +105,7 @@ class Watchers:
                 if temper == "slow" and not calm.is_set():
                     self._recorder.fault("slow_consumer")
                     await trio.sleep(rng.choice(SLOW_S))
+        self.reading -= 1
         self._recorder.add(SubscriptionEnded(at_s=trio.current_time(), subscription=number, owner=owner))
 
     def _break(self, what: str) -> None:

@@ -113,7 +113,9 @@ def tokens(owner: str, number: int) -> tuple[str, ...]:
 def draw_world(rng: random.Random) -> tuple[World, str]:
     """Draw a run's world, and the name of the one owner, often none, whose answer to `FLOOD` is there."""
     owners = [f"p{slot}.{number + 1}" for slot in range(SESSIONS) for number in range(INCARNATIONS_MAX)] + side_owners()
-    flooded = rng.choice(owners) if rng.random() < FLOOD_CHANCE else ""
+    first = [owner_of_side(workspace, 0, number) for workspace in WORKSPACES for number in range(SIDES)]
+    first += [f"p{slot}.1" for slot in range(SESSIONS)]  # those are in most runs
+    flooded = rng.choice(first) if rng.random() < FLOOD_CHANCE else ""
     answers = {question(owner, n): tokens(owner, n) for owner in owners for n in range(QUESTIONS)}
     if flooded:
         answers[question(flooded, FLOOD)] = tokens(flooded, FLOOD)

@@ -45,6 +45,7 @@ __all__ = [
     "SideOpened",
     "Stored",
     "Stormed",
+    "SubscriptionBegan",
     "SubscriptionEnded",
     "TurnAnswered",
     "TurnAsked",
@@ -173,6 +174,15 @@ class SeenEvent(Record, frozen=True, kw_only=True, tag=True):
     options: tuple[str, ...] = ()
     child: str = ""
     """With ``session.started``: the provider's id."""
+
+
+class SubscriptionBegan(Record, frozen=True, kw_only=True, tag=True):
+    """Somebody begins to read a subscription."""
+
+    subscription: int
+    owner: str
+    opened_by: int = 0
+    """The call of the ``open`` that it was asked for with; 0 for one that starts at now."""
 
 
 class SubscriptionEnded(Record, frozen=True, kw_only=True, tag=True):

@@ -14,6 +14,7 @@ from tutti_side.testing.simulation.checks.delivery import (
     subscriptions_end,
     turns_leave_nothing_asked,
     what_waited_was_seen,
+    who_asked_for_all_sees_the_first,
 )
 from tutti_side.testing.simulation.checks.durable import nothing_of_a_side_is_written
 from tutti_side.testing.simulation.checks.ends import (
@@ -61,6 +62,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Violation]], ...] = (
     numbers_have_no_gap,
     texts_are_what_was_said,
     what_waited_was_seen,
+    who_asked_for_all_sees_the_first,
     turns_end_once_and_as_the_provider_said,
     one_branch_for_each_identity,
     source_close_and_open_never_interleave,

@@ -5,9 +5,22 @@ from collections.abc import Iterator
 
 from tutti_side.testing.simulation.checks._facts import Facts, Violation
 from tutti_side.testing.simulation.checks.sequence import TERMINAL, TURN_ENDS
-from tutti_side.testing.simulation.records import Answered, Asked, HostEnded, SeenEvent, SubscriptionEnded
+from tutti_side.testing.simulation.records import (
+    Answered,
+    Asked,
+    HostEnded,
+    SeenEvent,
+    SideOpened,
+    SubscriptionBegan,
+    SubscriptionEnded,
+)
 
-__all__ = ["subscriptions_end", "turns_leave_nothing_asked", "what_waited_was_seen"]
+__all__ = [
+    "subscriptions_end",
+    "turns_leave_nothing_asked",
+    "what_waited_was_seen",
+    "who_asked_for_all_sees_the_first",
+]
 
 
 def subscriptions_end(facts: Facts) -> Iterator[Violation]:
@@ -21,6 +34,23 @@ def subscriptions_end(facts: Facts) -> Iterator[Violation]:
         if subscription not in ended and hosts and hosts[-1] > index:
             problem = f"subscription {subscription} of {event.owner} waits for ever behind {event.type}"
             yield facts.violation("R9", index, problem)
+
+
+def who_asked_for_all_sees_the_first(facts: Facts) -> Iterator[Violation]:
+    """R3: a subscription that was asked for with the open, before the branch was, begins with the first event."""
+    first: dict[int, SeenEvent] = {}
+    for _, event in facts.each(SeenEvent):
+        first.setdefault(event.subscription, event)
+    opened = {side.child: side.owner for _, side in facts.each(SideOpened)}
+    asked = {branch.ask.owner: branch.asked for branch in facts.branches if branch.child in opened}
+    calls = {call.job.call: call for call in facts.calls}
+    for index, began in facts.each(SubscriptionBegan):
+        call, seen = calls.get(began.opened_by), first.get(began.subscription)
+        if call is None or seen is None or call.began > asked.get(began.owner, -1):
+            continue
+        if seen.type != "session.started":
+            problem = f"subscription {began.subscription} of {began.owner} begins with {seen.type} {seen.sequence}"
+            yield facts.violation("R3", index, problem)
 
 
 def turns_leave_nothing_asked(facts: Facts) -> Iterator[Violation]:

@@ -6,8 +6,11 @@ from tutti_side.testing.simulation.checks._facts import Call, Facts, Violation
 from tutti_side.testing.simulation.records import (
     BranchAnswered,
     ConnectionEnded,
+    Fault,
+    HostStopping,
     InterruptAsked,
     ReleaseAsked,
+    TurnAnswered,
     TurnAsked,
     TurnBegan,
     TurnEnded,
@@ -15,15 +18,18 @@ from tutti_side.testing.simulation.records import (
 
 __all__ = ["joined_opens_outlive_each_other", "turns_of_cut_calls_are_given_up"]
 
-GIVEN_UP_S = 20.0
-"""So long after its call was cut off a turn may go on without an interrupt: it waits 5 s for the turn to begin, and for
-the start's answer as long as that takes; then the turn's own end is near."""
+GIVEN_UP_S = 0.05
+"""So long a turn may go on without an interrupt when all is known: that its call is cut off, its start answered, its
+begin told."""
+
+EXCUSES = ("clock_jump", "frozen", "stops_reading")
+"""Faults after which what is known, or said, takes longer than that."""
 
 
 def turns_of_cut_calls_are_given_up(facts: Facts) -> Iterator[Violation]:
-    """R14: the turn of a `send` or `ask` that was cut off is interrupted, unless it ends soon by itself.
+    """R14: the turn of a `send` or `ask` that was cut off is interrupted at once, since nobody has its handle.
 
-    Nobody has its handle. Its begin is in the list behind its request, whatever becomes of the answer.
+    At once is when it is known: the call is cut off, the start answered, and the begin told.
     """
     asks = list(facts.each(TurnAsked))
     for call in facts.calls:
@@ -56,24 +62,34 @@ def _others(facts: Facts, call: Call) -> bool:
 
 
 def _check_turn(facts: Facts, call: Call, asked: int, child: str) -> Iterator[Violation]:
-    began = next(((at, turn) for at, turn in facts.each(TurnBegan) if at > asked and turn.child == child), None)
-    if began is None or call.ended is None:
+    assert call.ended is not None
+    answered = next(((at, turn) for at, turn in facts.each(TurnAnswered) if at > asked and turn.child == child), None)
+    if answered is None or not answered[1].turn:
         return
-    turn = began[1].turn
-    since_s = max(facts.records[call.ended].at_s, began[1].at_s)
-    for index, record in facts.all_of(TurnEnded, InterruptAsked, ReleaseAsked, ConnectionEnded):
-        if isinstance(record, ConnectionEnded):
-            is_end = record.connection == began[1].connection
-        elif isinstance(record, ReleaseAsked):
-            is_end = record.child == child
-        elif isinstance(record, TurnEnded | InterruptAsked):
-            is_end = record.child == child and record.turn == turn
-        else:
+    turn = answered[1].turn
+    began = next((at for at, told in facts.each(TurnBegan) if told.turn == turn and told.child == child), None)
+    if began is None:
+        return
+    known_s = max(facts.records[index].at_s for index in (call.ended, answered[0], began))
+    for index, record in facts.all_of(TurnEnded, InterruptAsked, ReleaseAsked, ConnectionEnded, HostStopping, Fault):
+        if index < asked:
             continue
-        if is_end and index > asked:
-            if record.at_s - since_s > GIVEN_UP_S:
-                problem = f"turn {turn} of {call.job.owner} ran on after call {call.job.call} was cut off"
+        if isinstance(record, Fault):
+            is_excused = record.fault in EXCUSES
+        elif isinstance(record, ConnectionEnded):
+            is_excused = record.connection == answered[1].connection
+        elif isinstance(record, ReleaseAsked):
+            is_excused = record.child == child
+        elif isinstance(record, InterruptAsked):
+            is_excused = (record.child, record.turn) == (child, turn)
+        else:
+            is_excused = isinstance(record, HostStopping)
+        if isinstance(record, TurnEnded) and (record.child, record.turn) == (child, turn):
+            if record.at_s - known_s > GIVEN_UP_S:
+                problem = f"turn {turn} of {call.job.owner} runs to its end, and call {call.job.call} was cut off"
                 yield facts.violation("R14", index, problem)
+            return
+        if is_excused:
             return
 
 
