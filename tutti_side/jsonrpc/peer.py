@@ -19,7 +19,7 @@ from msgspec import Raw
 from tutti_side.jsonrpc._calls import Call, Calls, ResultHook
 from tutti_side.jsonrpc._correlation import CLEANUP_SLOTS, IN_FLIGHT_MAX, Correlation, OpenRequests
 from tutti_side.jsonrpc._write_queue import QueuedFrame, WriteQueue
-from tutti_side.jsonrpc.codec import Codec, LineSplitter, read_result
+from tutti_side.jsonrpc.codec import LINE_BYTES_MAX, Codec, LineSplitter, read_result
 from tutti_side.jsonrpc.errors import (
     ClosedReason,
     ConnectionClosedError,
@@ -71,11 +71,12 @@ class Peer(Generic[P]):
         rng: random.Random,
         in_flight_max: int,
         cleanup_slots: int,
+        line_bytes_max: int,
     ) -> None:
         self._transport = transport
         self._router = router
         self._name = name
-        self._splitter = LineSplitter()
+        self._splitter = LineSplitter(line_bytes_max)
         self._codec = Codec(params_type, dialect)
         self._correlation: Correlation[Call] = Correlation(in_flight_max, cleanup_slots)
         self._open_requests = OpenRequests()
@@ -411,6 +412,7 @@ async def open_peer(
     rng: random.Random | None = None,
     in_flight_max: int = IN_FLIGHT_MAX,
     cleanup_slots: int = CLEANUP_SLOTS,
+    line_bytes_max: int = LINE_BYTES_MAX,
 ) -> AsyncGenerator[Peer[P]]:
     """Run a connection over `transport` for as long as the block runs, and give its `Peer`.
 
@@ -423,6 +425,7 @@ async def open_peer(
       rng: draws the delays of overload retries; give a seeded one for a repeatable run.
       in_flight_max: requests on the wire at once.
       cleanup_slots: slots on top for ``cleanup=True``.
+      line_bytes_max: a longer line of the peer is skipped, and counted.
 
     The end of the connection doesn't end the block: calls fail with `ConnectionClosedError`, and the router is told. An
     exception of the block leaves as itself.
@@ -439,6 +442,7 @@ async def open_peer(
         rng=rng or random.Random(),
         in_flight_max=in_flight_max,
         cleanup_slots=cleanup_slots,
+        line_bytes_max=line_bytes_max,
     )
     raised: BaseException | None = None
     try:

@@ -40,6 +40,7 @@ from tutti_side.contract import (
     TurnId,
 )
 from tutti_side.jsonrpc import (
+    LINE_BYTES_MAX,
     REQUEST_DEADLINE_S,
     ConnectionClosedError,
     InvalidResultError,
@@ -69,11 +70,15 @@ LIFE_SIGN_DEADLINE_S = 30.0
 """How long it may take to give one. Then the connection is lost: a turn's waiter waits twice `SILENCE_S`, and this, at
 most."""
 
-RELEASE_TRIES_MAX = 5
-"""An unsubscribe is tried so often; after that the child ends with its process."""
+RELEASE_TRIES_MAX = 12
+"""An unsubscribe is tried so often, which takes up to 4 minutes: longer than a server that is still taken for alive can
+stand still, or refuse. After that the child ends with its process."""
 
 RELEASE_PAUSE_S = 0.2
-"""Pause after the first failed try; doubled each time."""
+"""Pause after the first failed try; doubled each time…"""
+
+RELEASE_PAUSE_S_MAX = 30.0
+"""…but never longer than this."""
 
 
 RECLAIM_S = 30.0
@@ -377,7 +382,7 @@ class Connection:
                 except (UnansweredError, RequestRefusedError, ProviderProtocolError):
                     if attempt == RELEASE_TRIES_MAX - 1:
                         raise
-                    pause_s = RELEASE_PAUSE_S * 2**attempt
+                    pause_s = min(RELEASE_PAUSE_S * 2**attempt, RELEASE_PAUSE_S_MAX)
                     release.tries, release.due = attempt + 1, trio.current_time() + pause_s
                     with trio.move_on_after(pause_s):
                         await release.claimed.wait()
@@ -423,7 +428,12 @@ class Connection:
 
 @asynccontextmanager
 async def open_connection(
-    transport: Transport, *, name: str, rng: random.Random | None = None, notices: NoticePort = NO_NOTICES
+    transport: Transport,
+    *,
+    name: str,
+    rng: random.Random | None = None,
+    notices: NoticePort = NO_NOTICES,
+    line_bytes_max: int = LINE_BYTES_MAX,
 ) -> AsyncIterator[Connection]:
     """Speak to an app-server over an open transport; the handshake is done when the block begins.
 
@@ -432,6 +442,7 @@ async def open_connection(
       name: names the tasks.
       rng: draws the delays of retries; give a seeded one for a repeatable run.
       notices: told what belongs to no thread.
+      line_bytes_max: a longer line of the server is skipped, and counted.
 
     Raises:
       StartFailedError: the process ended before it answered.
@@ -448,7 +459,9 @@ async def open_connection(
     unread: Counter[str] = Counter()
     taken = Notices(notices.notice, unread)
     router = Router(decline, taken.take)
-    async with open_peer(transport, router, params_type=Head, name=name, rng=rng) as peer:
+    async with open_peer(
+        transport, router, params_type=Head, name=name, rng=rng, line_bytes_max=line_bytes_max
+    ) as peer:
         peers.append(peer)
         shaken = await handshake(peer)
         async with open_service_nursery() as nursery:

@@ -155,3 +155,18 @@ async def test_a_child_that_could_not_be_unsubscribed_stands_in_the_hosts_cleanu
                 await trio.sleep(0.05)
         assert seen == {(f"thread {child.provider_session_id}", 0), (f"thread {child.provider_session_id}", 1)}
         assert child.provider_session_id not in provider.subscribed()
+
+
+async def test_a_child_is_released_also_by_a_server_that_does_not_answer_for_minutes(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """R6, F18: it lives on, and so would the child. Source: found by the simulator."""
+    provider = FakedCodex(NeverAnswer(method="thread/unsubscribe", times=10))
+    async with session_on(provider) as (_, session):
+        await session.ask("hello")
+        await (await session.open_side()).close()
+        assert len(provider.subscribed()) == 2
+        await trio.sleep(240)
+
+        assert provider.subscribed() == {session.provider_session_id}
+        assert provider.statistics().unreleased == 0

@@ -42,6 +42,9 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True):
 class StopsReading(msgspec.Struct, frozen=True, kw_only=True):
     """Read no more input."""
 
+    for_s: float | None = None
+    """For so long; None is for ever."""
+
 
 Action = SendMessage | SendBytes | Wake | Exit | StopsReading
 

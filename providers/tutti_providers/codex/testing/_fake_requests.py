@@ -12,9 +12,9 @@ import msgspec
 
 from ._fake_outbox import Outbox
 from ._fake_shapes import default_sandbox, id_complaint, sub_object, turn_shape, version_tuple
-from ._fake_threads import FakeSetup, FakeThread
+from ._fake_threads import FakeSetup, FakeThread, StoredThread
 from ._fake_turns import Turns
-from .app_server_faults import FaultPlan, ForkAnswer, ForkMessage, ForkOrder, TurnStartsFirst
+from .app_server_faults import FaultPlan, ForkAnswer, ForkMessage, ForkOrder, TurnFails, TurnStartsFirst
 
 __all__ = ["INVALID_REQUEST", "Outcome", "Refused", "Requests"]
 
@@ -60,6 +60,7 @@ class Requests:
         self.threads: dict[str, FakeThread] = {}
         self.experimental = False
         self._stored = {stored.thread_id: stored for stored in setup.stored}
+        self.persisted = dict(self._stored)
         self.handlers: dict[str, Callable[[dict[str, Any]], Outcome]] = {
             "thread/start": self._thread_start,
             "thread/resume": self._thread_resume,
@@ -91,6 +92,10 @@ class Requests:
         thread.unload_attempt = 0
         if thread.subscribed or thread.turn is not None or self.threads.get(thread.id) is not thread:
             return
+        self.unload(thread)
+
+    def unload(self, thread: FakeThread) -> None:
+        """Unload a thread whatever it does, and say so."""
         del self.threads[thread.id]
         self.turns.tools.clean(thread)
         self._outbox.notify("thread/status/changed", {"threadId": thread.id, "status": {"type": "notLoaded"}})
@@ -112,7 +117,7 @@ class Requests:
     def _thread_resume(self, params: dict[str, Any]) -> Outcome:
         thread_id = self._id(params, "session")
         thread = self.threads.get(thread_id)
-        stored = self._stored.get(thread_id)
+        stored = self.persisted.get(thread_id)
         if thread is not None and not thread.ephemeral and thread.turn_count:
             thread.subscribed = True
         elif stored is not None:
@@ -137,10 +142,14 @@ class Requests:
         self._refuse_options(params)
         child.id = self._outbox.new_id()
         child.forked_from = source_id
+        fault = self._plan.take(ForkAnswer, "thread/fork")
+        if fault is not None and fault.known_child:
+            known = self._chance.choice(list(self.threads))
+            return Outcome(result=_bent(self.threads[known].opened(), fault))
         if self._setup.is_new:
             child.unload_delay_s = sub_object(params, "config").get("thread_unload_delay_secs", child.unload_delay_s)
         self.threads[child.id] = child
-        result = self._bent(child.opened())
+        result = child.opened() if fault is None else _bent(child.opened(), fault)
         order = self._fork_order()
         split = order.index("response")
         senders = self._child_messages(child, result["thread"])
@@ -184,13 +193,6 @@ class Requests:
             self._need_experimental(params, "thread/fork", name)
         if self._setup.is_new and params.get("attachToSource") and params.get("ephemeral"):
             raise Refused("attachToSource cannot be combined with ephemeral or deferGoalContinuation")
-
-    def _bent(self, result: dict[str, Any]) -> dict[str, Any]:
-        fault = self._plan.take(ForkAnswer, "thread/fork")
-        if fault is None:
-            return result
-        thread = {key: value for key, value in result["thread"].items() if key not in fault.without}
-        return {**result, **fault.result, "thread": thread | fault.thread}
 
     def _fork_order(self) -> tuple[ForkMessage, ...]:
         fault = self._plan.take(ForkOrder, "thread/fork")
@@ -305,6 +307,10 @@ class Requests:
             )
         changed = thread.change_settings(params)
         turn = self.turns.begin(thread, inputs)
+        fails = self._plan.take(TurnFails, "turn/start")
+        turn.fails_after = None if fails is None else fails.after_tokens
+        if not thread.ephemeral:
+            self.persisted[thread.id] = StoredThread(thread_id=thread.id, preview=thread.preview)
         starts_first = self._plan.take(TurnStartsFirst, "turn/start") is not None
         if self._setup.jitter:
             starts_first = starts_first or self._chance.random() < 0.1
@@ -392,3 +398,8 @@ class Requests:
         if thread is None:
             raise Refused(f"thread not found: {thread_id}")
         return thread
+
+
+def _bent(result: dict[str, Any], fault: ForkAnswer) -> dict[str, Any]:
+    thread = {key: value for key, value in result["thread"].items() if key not in fault.without}
+    return {**result, **fault.result, "thread": thread | fault.thread}

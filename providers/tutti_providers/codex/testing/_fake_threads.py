@@ -91,6 +91,7 @@ class FakeTurn:
         self.steered: list[list[Any]] = []
         self.sampling = 0
         self.diff = ""
+        self.fails_after: int | None = None
         self.over = False
 
 
@@ -232,6 +233,19 @@ class FakeThread:
 
     def _environments(self) -> list[dict[str, Any]]:
         return [{"environmentId": "local", "cwd": self.cwd, "runtimeWorkspaceRoots": [self.cwd]}]
+
+    @property
+    def can_be_tightened(self) -> bool:
+        """Is there a stricter setting left?"""
+        return self.sandbox.get("type") != "readOnly" or self.approval_policy != "never"
+
+    def tighten(self) -> None:
+        """Take over the next stricter setting, if there is one."""
+        stricter = {"dangerFullAccess": "workspace-write", "workspaceWrite": "read-only"}.get(str(self.sandbox["type"]))
+        if stricter is None:
+            self.approval_policy = "never"
+        else:
+            self.sandbox = default_sandbox(stricter) or {}
 
     def change_settings(self, params: dict[str, Any]) -> bool:
         """Take over what a `turn/start` sets; say whether anything changed."""

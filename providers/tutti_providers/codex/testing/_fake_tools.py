@@ -88,6 +88,30 @@ class Tools:
         """Ask something about a thread without a turn, as a tool server of a new thread can."""
         self._ask_elicitation(thread, None, FakeTool(item=None, turn_id="", kind="elicitation"), "docs", "Your name?")
 
+    def ask_for_ended_turn(self, thread: FakeThread) -> None:
+        """Ask something for a turn of the thread that is over, as a slow tool does."""
+        turn = FakeTurn(str(thread.last_turn_id), "", 0)
+        turn.over = True
+        self._ask_elicitation(thread, turn, FakeTool(item=None, turn_id=turn.id, kind="elicitation"), "docs", "Late?")
+
+    def thread_of(self, request_id: int) -> FakeThread:
+        """The thread that asks."""
+        return self._pending[request_id][0]
+
+    def take_back(self, request_id: int) -> None:
+        """Wait for no answer any more: what was asked fails, and its turn goes on."""
+        thread, turn, tool = self._pending.pop(request_id)
+        self._resolved(thread, tool, request_id)
+        self._end_item(thread, tool, "failed")
+        self._tell_flags(thread)
+        self._done(thread, turn, tool)
+
+    def forget(self, thread: FakeThread) -> None:
+        """Drop without a word what the thread asks: it is unloaded."""
+        for request_id, (owner, _, _) in list(self._pending.items()):
+            if owner is thread:
+                del self._pending[request_id]
+
     def resolve_orphans(self, thread: FakeThread, turn: FakeTurn) -> None:
         """Declare resolved what the ended turn still asked; the client hears it after the turn's end."""
         for request_id, (_, owner, tool) in list(self._pending.items()):

@@ -22,11 +22,14 @@ from ._fake_shapes import (
 from ._fake_threads import FakeSetup, FakeThread, FakeTool, FakeTurn
 from ._fake_tools import Tools
 from .app_server_faults import DropTurnCompleted, FaultPlan
-from .model_script import CallTool, Drop, Fail, Pause, Reason, Say, SearchWeb, Think
+from .model_script import CallTool, Drop, Fail, Pause, Reason, Reply, Say, SearchWeb, Step, Think
 
 __all__ = ["Turns"]
 
 _DROPPED = "stream disconnected before completion: Transport error: network error: error decoding response body"
+TEXTS_KEPT_MAX = 4096
+"""Texts of turns kept for reading."""
+
 _BUSY = "We\u2019re currently experiencing high demand, which may cause temporary errors."
 
 
@@ -39,6 +42,8 @@ class Turns:
         self._plan = plan
         self._chance = chance
         self._messages = 0
+        self.texts: dict[str, str] = {}
+        """Turn → what it began with, for as many as `TEXTS_KEPT_MAX`."""
         self.tools = Tools(setup, outbox, tell=self.tell, done=self._tool_done, interrupt=self._interrupted_by_answer)
 
     def tell(self, thread: FakeThread, method: str, params: dict[str, Any]) -> None:
@@ -55,8 +60,11 @@ class Turns:
         thread.turn_count += 1
         thread.failed = False
         thread.preview = thread.preview or _text(inputs)
-        thread.turn = FakeTurn(self._outbox.new_id(), _text(inputs), thread.turn_count)
-        return thread.turn
+        turn = thread.turn = FakeTurn(self._outbox.new_id(), _text(inputs), thread.turn_count)
+        self.texts[turn.id] = turn.text
+        if len(self.texts) > TEXTS_KEPT_MAX:
+            del self.texts[next(iter(self.texts))]
+        return turn
 
     def announce(self, thread: FakeThread, turn: FakeTurn) -> None:
         """Send the turn's first two notifications."""
@@ -118,7 +126,7 @@ class Turns:
 
     def _sample(self, thread: FakeThread, turn: FakeTurn) -> None:
         reply = self._setup.script.reply_for(turn.text, turn=turn.number, tool_rounds=turn.rounds)
-        turn.steps.extend(reply.steps)
+        turn.steps.extend(reply.steps if turn.fails_after is None else _failing(reply, turn.fails_after))
         turn.called = False
         turn.streaming = True
         turn.sampling += 1
@@ -279,3 +287,10 @@ class Turns:
 
 def _text(inputs: list[Any]) -> str:
     return "".join(part.get("text", "") for part in inputs)
+
+
+def _failing(reply: Reply, after_tokens: int) -> list[Step]:
+    """The first tokens of a reply, and then a failure."""
+    says = [step for step in reply.steps if isinstance(step, Say)]
+    tokens = [(token, say.delay_s) for say in says for token in say.tokens][:after_tokens]
+    return [*(Say(tokens=(token,), delay_s=delay_s) for token, delay_s in tokens), Fail()]

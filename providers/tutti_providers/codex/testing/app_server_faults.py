@@ -11,6 +11,7 @@ import msgspec
 __all__ = [
     "AnswerLate",
     "AnswerTwice",
+    "CrashAfterEffect",
     "CrashAfterSends",
     "CrashOn",
     "DropTurnCompleted",
@@ -22,8 +23,10 @@ __all__ = [
     "GarbageBefore",
     "NeverAnswer",
     "Overloaded",
+    "Refuse",
     "StopReading",
     "Strangers",
+    "TurnFails",
     "TurnStartsFirst",
 ]
 
@@ -43,6 +46,12 @@ class NeverAnswer(_Fault, frozen=True, kw_only=True, tag="never_answer"):
 
 class Overloaded(_Fault, frozen=True, kw_only=True, tag="overloaded"):
     """The answer is -32001, without effect."""
+
+
+class Refuse(_Fault, frozen=True, kw_only=True, tag="refuse"):
+    """The answer is an error, without effect."""
+
+    code: int = -32603
 
 
 class AnswerTwice(_Fault, frozen=True, kw_only=True, tag="answer_twice"):
@@ -76,6 +85,12 @@ class CrashOn(_Fault, frozen=True, kw_only=True, tag="crash_on"):
     status: int = 101
 
 
+class CrashAfterEffect(_Fault, frozen=True, kw_only=True, tag="crash_after_effect"):
+    """Handle the request, and exit before it is answered."""
+
+    status: int = 101
+
+
 class ForkAnswer(_Fault, frozen=True, kw_only=True, tag="fork_answer"):
     """Replace fields of a fork's answer: a wrong lineage, a path, `ephemeral` false, another model…"""
 
@@ -86,6 +101,8 @@ class ForkAnswer(_Fault, frozen=True, kw_only=True, tag="fork_answer"):
     """Other fields of the result."""
     without: tuple[str, ...] = ()
     """Fields of ``result.thread`` that are left out, as old versions do."""
+    known_child: bool = False
+    """No child is made; the answer names a thread that is there already, the source itself perhaps."""
 
 
 class ForkOrder(_Fault, frozen=True, kw_only=True, tag="fork_order"):
@@ -99,6 +116,14 @@ class TurnStartsFirst(_Fault, frozen=True, kw_only=True, tag="turn_starts_first"
     """`turn/started` comes before the answer to `turn/start`, as about one in ten times with the real one."""
 
     method: str = "turn/start"
+
+
+class TurnFails(_Fault, frozen=True, kw_only=True, tag="turn_fails"):
+    """The model fails in the turn."""
+
+    method: str = "turn/start"
+    after_tokens: int = 0
+    """So much of its reply is said before."""
 
 
 class CrashAfterSends(_Fault, frozen=True, kw_only=True, tag="crash_after_sends"):
@@ -120,20 +145,26 @@ class DropTurnCompleted(_Fault, frozen=True, kw_only=True, tag="drop_turn_comple
 
 
 class StopReading(_Fault, frozen=True, kw_only=True, tag="stop_reading"):
-    """Handle the request, then never read again."""
+    """Handle the request, then read no more."""
+
+    for_s: float | None = None
+    """For so long; None is for ever."""
 
 
 Fault = (
     NeverAnswer
     | Overloaded
+    | Refuse
     | AnswerTwice
     | AnswerLate
     | GarbageBefore
     | Strangers
     | CrashOn
+    | CrashAfterEffect
     | ForkAnswer
     | ForkOrder
     | TurnStartsFirst
+    | TurnFails
     | CrashAfterSends
     | DropTurnCompleted
     | StopReading
@@ -147,6 +178,9 @@ class FaultPlan:
 
     def __init__(self, faults: tuple[Fault, ...]) -> None:
         self._left = [(fault, [fault.times]) for fault in faults]
+
+    def begin_request(self, method: str, params: dict[str, Any]) -> None:
+        """Take note of the request that the next faults are asked for."""
 
     def take(self, kind: type[_Kind], method: str) -> _Kind | None:
         """The first fault of that kind for the method, counted as having struck; None when there is none."""

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
+from ._fake_disturbances import Choose, Disturb, Disturbances, Tell
 from ._fake_outbox import Action, Exit, Outbox, SendBytes, SendMessage, StopsReading, Wake
 from ._fake_requests import INVALID_REQUEST, Outcome, Refused, Requests
 from ._fake_shapes import UNKNOWN_METHOD, sub_object, turn_shape
@@ -19,11 +20,13 @@ from ._fake_threads import FakeSetup, FakeThread, StoredThread
 from .app_server_faults import (
     AnswerLate,
     AnswerTwice,
+    CrashAfterEffect,
     CrashOn,
     FaultPlan,
     GarbageBefore,
     NeverAnswer,
     Overloaded,
+    Refuse,
     StopReading,
     Strangers,
 )
@@ -51,6 +54,9 @@ OPEN_GATE_METHOD = "fake/openGate"
 OVERLOADED = {"code": -32001, "message": "Server overloaded; retry later."}
 """What the real one answers to a burst, if it answers."""
 
+BROKEN = "internal error"
+"""What a request is refused with by `Refuse`."""
+
 
 class AppServerMachine:
     """A fake app-server. Equal set-ups and inputs give equal outputs.
@@ -65,9 +71,11 @@ class AppServerMachine:
         self._plan = FaultPlan(self.setup.faults) if plan is None else plan
         self._outbox = Outbox(self.setup.seed)
         self._requests = Requests(self.setup, self._outbox, self._plan, random.Random(self.setup.seed))
+        self._disturbances = Disturbances(self._requests, self._outbox)
         self._received: deque[dict[str, Any]] = deque(maxlen=RECEIVED_KEPT_MAX)
         self._client: dict[str, Any] | None = None
         self._sends = 0
+        self._strangers = 0
         self.ignored_lines = 0
         """Lines that were no message; the real one logs them and goes on."""
 
@@ -80,6 +88,15 @@ class AppServerMachine:
     def threads(self) -> dict[str, FakeThread]:
         """The loaded threads."""
         return self._requests.threads
+
+    @property
+    def persisted(self) -> dict[str, StoredThread]:
+        """The threads that are on disk now, for a later process."""
+        return self._requests.persisted
+
+    def text_of(self, turn_id: str) -> str:
+        """What a turn began with; empty for an unknown one."""
+        return self._requests.turns.texts.get(turn_id, "")
 
     @property
     def pending_requests(self) -> list[int]:
@@ -133,11 +150,17 @@ class AppServerMachine:
         self._outbox.open_gate(name)
         return self._finish()
 
+    def disturb(self, disturb: Disturb, choose: Choose, tell: Tell) -> list[Action]:
+        """Let the server do something of itself; see `_fake_disturbances`."""
+        disturb(self._disturbances, choose, tell)
+        return self._finish()
+
     def end_of_input(self) -> list[Action]:
         """The client closed its end: the real one drops its turns and exits with status 0."""
         return [Exit(status=0)]
 
     def _receive_request(self, method: str, message: dict[str, Any]) -> None:
+        self._plan.begin_request(method, sub_object(message, "params"))
         crash = self._plan.take(CrashOn, method)
         if crash is not None:
             self._outbox.put(Exit(status=crash.status))
@@ -150,12 +173,17 @@ class AppServerMachine:
         if self._plan.take(Overloaded, method) is not None:
             self._outbox.send({"error": OVERLOADED, "id": message["id"]})
             return
+        refuse = self._plan.take(Refuse, method)
+        if refuse is not None:
+            self._outbox.send({"error": {"code": refuse.code, "message": BROKEN}, "id": message["id"]})
+            return
         strangers = self._plan.take(Strangers, method)
         if strangers is not None:
             self._play_stranger(strangers.thread_id)
         self._answer_request(method, message)
-        if self._plan.take(StopReading, method) is not None:
-            self._outbox.put(StopsReading())
+        stop = self._plan.take(StopReading, method)
+        if stop is not None:
+            self._outbox.put(StopsReading(for_s=stop.for_s))
 
     def _answer_request(self, method: str, message: dict[str, Any]) -> None:
         request_id = message["id"]
@@ -167,6 +195,10 @@ class AppServerMachine:
             )
             return
         outcome.before()
+        crash = self._plan.take(CrashAfterEffect, method)
+        if crash is not None:
+            self._outbox.put(Exit(status=crash.status))
+            return
         if outcome.result is None:
             self._requests.remember_surplus_interrupt(request_id, message["params"])
         else:
@@ -224,6 +256,7 @@ class AppServerMachine:
 
     def _play_stranger(self, thread_id: str) -> None:
         """A whole turn, and a question, of a thread that nobody asked for."""
+        self._strangers += 1
         turn = "01a0ffff-0000-7000-8000-0000000000ff"
         where = {"threadId": thread_id, "turnId": turn}
         notify = self._outbox.notify
@@ -233,7 +266,7 @@ class AppServerMachine:
         self._outbox.send(
             {
                 "method": "item/fileChange/requestApproval",
-                "id": "stranger",
+                "id": "stranger" if self._strangers == 1 else f"stranger-{self._strangers}",
                 "params": {**where, "itemId": "call_stranger"},
             }
         )

@@ -7,6 +7,8 @@ makes equal seeds give equal traces.
 import heapq
 import math
 from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import msgspec
 import trio
@@ -18,7 +20,7 @@ from tutti_side.jsonrpc.transports.memory import MemoryTransport
 from ._fake_outbox import Action, SendBytes, SendMessage, StopsReading, Wake
 from .app_server_script import AppServerMachine
 
-__all__ = ["FakeAppServer", "serve_fake"]
+__all__ = ["FakeAppServer", "Wire", "Write", "serve_fake"]
 
 READ_BYTES = 65536
 """Read at most this much at once, as from a pipe."""
@@ -29,16 +31,80 @@ INPUTS_QUEUED_MAX = 64
 _encode = msgspec.json.Encoder().encode
 
 
-class FakeAppServer:
-    """Steers a fake that runs in a task: opens its gates, waits for them, ends it."""
+class Write(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes that go out at once."""
 
-    def __init__(self, machine: AppServerMachine) -> None:
+    data: bytes
+    pause_s: float = 0.0
+    """So long before it nothing happens, as when a pipe is slow."""
+    exit_status: int | None = None
+    """Right behind it the process ends, if this is given."""
+
+
+class Wire(Protocol):
+    """Stands between what the machine sends and the transport."""
+
+    def put(self, message: dict[str, Any] | None, line: bytes) -> None:
+        """Take what the machine sends; no message when it is mere bytes."""
+        ...
+
+    def take(self, now: float) -> list[Write]:
+        """Hand out what goes out now."""
+        ...
+
+    def goes_out(self, write: Write) -> None:
+        """Take note that this is being written now."""
+        ...
+
+    def next_due(self) -> float:
+        """When the next of what is held goes out; infinity when nothing is held."""
+        ...
+
+
+class PlainWire:
+    """Sends all at once, and nothing else."""
+
+    def __init__(self) -> None:
+        self._lines: list[bytes] = []
+
+    def put(self, message: dict[str, Any] | None, line: bytes) -> None:
+        """See `Wire`."""
+        del message
+        self._lines.append(line)
+
+    def take(self, now: float) -> list[Write]:
+        """See `Wire`."""
+        del now
+        lines, self._lines = self._lines, []
+        return [Write(data=b"".join(lines))] if lines else []
+
+    def goes_out(self, write: Write) -> None:
+        """See `Wire`."""
+
+    def next_due(self) -> float:
+        """See `Wire`."""
+        return math.inf
+
+
+class FakeAppServer:
+    """Steers a fake that runs in a task: opens its gates, waits for them, ends it.
+
+    Args:
+      machine: what it does.
+      wire: what becomes of its lines on their way; they simply go out when not given.
+    """
+
+    def __init__(self, machine: AppServerMachine, wire: Wire | None = None) -> None:
         self.machine = machine
+        self._wire = PlainWire() if wire is None else wire
         self.exit_status: int | None = None
         """Known once it exited."""
         self._changed = trio.Condition()
-        self._orders: deque[str | int] = deque()
+        self._orders: deque[str | Callable[[AppServerMachine], list[Action]]] = deque()
+        self._killed: int | None = None
+        self._frozen_until = 0.0
         self._woken = trio.Event()
+        self._resumed = trio.Event()
 
     def open_gate(self, name: str) -> None:
         """Open a gate of the machine; what waits there is sent by the fake's own task."""
@@ -47,7 +113,25 @@ class FakeAppServer:
 
     def crash(self, status: int = -9) -> None:
         """End at once, as if killed: no word more, the stream just ends."""
-        self._orders.append(status)
+        self._killed = status
+        self._resumed.set()
+        self._woken.set()
+
+    def do(self, act: Callable[[AppServerMachine], list[Action]]) -> None:
+        """Do something to the machine; what follows is sent by the fake's own task."""
+        self._orders.append(act)
+        self._woken.set()
+
+    def freeze(self, seconds: float) -> None:
+        """Stand still for so long, as a stopped process: nothing is read, nothing written, no timer runs off."""
+        self._frozen_until = max(self._frozen_until, trio.current_time() + seconds)
+        self._woken.set()
+
+    def resume(self) -> None:
+        """End a freeze, and read again, if it reads no more for a time."""
+        self._frozen_until = 0.0
+        self._resumed.set()
+        self._resumed = trio.Event()
         self._woken.set()
 
     async def wait_gate_reached(self, name: str, times: int = 1) -> None:
@@ -68,10 +152,10 @@ class FakeAppServer:
         Cancellation: the transport is closed, as if the process was killed.
         """
         inputs, queue = trio.open_memory_channel[bytes](INPUTS_QUEUED_MAX)
-        shell = _Shell(self.machine, transport)
+        shell = _Shell(self.machine, transport, self._wire)
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._read, transport, inputs)
+                nursery.start_soon(self._read, transport, inputs, shell)
                 while shell.status is None:
                     await self._step(shell, queue)
                 nursery.cancel_scope.cancel()
@@ -85,14 +169,19 @@ class FakeAppServer:
         """Do the next thing: an order, a due timer, or input; or wait for one."""
         # No checkpoint lies between this and the wait below, so no wake-up is lost.
         self._woken = trio.Event()
-        if self._orders:
+        if self._killed is not None:
+            shell.status = self._killed
+        elif self._frozen_until > trio.current_time():
+            with trio.CancelScope(deadline=self._frozen_until):
+                await self._resumed.wait()
+            return
+        elif self._orders:
             order = self._orders.popleft()
-            if isinstance(order, int):
-                shell.status = order
-            else:
-                await shell.act(self.machine.open_gate(order))
+            await shell.act(self.machine.open_gate(order) if isinstance(order, str) else order(self.machine))
         elif shell.deadline() <= trio.current_time():
             await shell.wake()
+        elif shell.reading and shell.has_lines:
+            await shell.go_on()
         elif shell.reading and (data := _take(queue)) is not None:
             await shell.feed(data)
         else:
@@ -102,9 +191,14 @@ class FakeAppServer:
         async with self._changed:
             self._changed.notify_all()
 
-    async def _read(self, transport: Transport, inputs: trio.MemorySendChannel[bytes]) -> None:
+    async def _read(self, transport: Transport, inputs: trio.MemorySendChannel[bytes], shell: "_Shell") -> None:
         """Pass on what comes; an empty chunk says that it ended."""
         while True:
+            while shell.reads_again_at is not None:
+                with trio.CancelScope(deadline=shell.reads_again_at):
+                    await self._resumed.wait()
+                shell.reads_again_at = None
+                self._woken.set()
             try:
                 data = await transport.receive_some(READ_BYTES)
             except TransportBrokenError:
@@ -123,20 +217,35 @@ async def serve_fake(transport: Transport, machine: AppServerMachine) -> None:
 class _Shell:
     """Carries out actions: sends, keeps timers, remembers the end."""
 
-    def __init__(self, machine: AppServerMachine, transport: Transport) -> None:
+    def __init__(self, machine: AppServerMachine, transport: Transport, wire: Wire) -> None:
         self._machine = machine
         self._transport = transport
+        self._wire = wire
         self._timers: list[tuple[float, int]] = []
         self._rest = b""
-        self.reading = True
+        self._lines: deque[bytes] = deque()
+        self.reads_again_at: float | None = None
+        """Nothing is read before then; None while it reads."""
         self.status: int | None = None
 
+    @property
+    def reading(self) -> bool:
+        return self.reads_again_at is None
+
+    @property
+    def has_lines(self) -> bool:
+        return bool(self._lines)
+
     def deadline(self) -> float:
-        return self._timers[0][0] if self._timers else math.inf
+        return min(self._timers[0][0] if self._timers else math.inf, self._wire.next_due())
 
     async def wake(self) -> None:
-        _, token = heapq.heappop(self._timers)
-        await self.act(self._machine.wake(token))
+        """Do what is due: one timer, or what the wire has held."""
+        if self._timers and self._timers[0][0] <= trio.current_time():
+            _, token = heapq.heappop(self._timers)
+            await self.act(self._machine.wake(token))
+        else:
+            await self._flush()
 
     async def feed(self, data: bytes) -> None:
         """Take what was read; nothing is the end of input."""
@@ -144,29 +253,44 @@ class _Shell:
             await self.act(self._machine.end_of_input())
             return
         *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            if self.status is None and self.reading:
-                await self.act(self._machine.receive_line(line))
+        self._lines += lines
+        await self.go_on()
+
+    async def go_on(self) -> None:
+        """Handle the lines that were read, as long as it reads."""
+        while self._lines and self.status is None and self.reading:
+            await self.act(self._machine.receive_line(self._lines.popleft()))
 
     async def act(self, actions: list[Action]) -> None:
-        out: list[bytes] = []
+        status: int | None = None
         for action in actions:
             if isinstance(action, SendMessage):
-                out.append(_encode(action.message) + b"\n")
+                self._wire.put(action.message, _encode(action.message) + b"\n")
             elif isinstance(action, SendBytes):
-                out.append(action.data)
+                self._wire.put(None, action.data)
             elif isinstance(action, Wake):
                 heapq.heappush(self._timers, (trio.current_time() + action.after_s, action.token))
             elif isinstance(action, StopsReading):
-                self.reading = False
+                self.reads_again_at = trio.current_time() + (math.inf if action.for_s is None else action.for_s)
             else:
-                self.status = action.status
+                status = action.status
                 break
-        if out:
+        await self._flush()
+        self.status = self.status if status is None else status
+
+    async def _flush(self) -> None:
+        for write in self._wire.take(trio.current_time()):
+            if write.pause_s:
+                await trio.sleep(write.pause_s)
+            self._wire.goes_out(write)
             try:
-                await self._transport.send_all(b"".join(out))
+                await self._transport.send_all(write.data)
             except TransportBrokenError:
                 self.status = 0 if self.status is None else self.status
+                return
+            if write.exit_status is not None:
+                self.status = write.exit_status
+                return
 
 
 def _take(queue: trio.MemoryReceiveChannel[bytes]) -> bytes | None:

@@ -22,7 +22,7 @@ from tutti_providers.codex.testing import (
     Strangers,
     TurnStartsFirst,
 )
-from tutti_providers.codex.testing.app_server_faults import Fault
+from tutti_providers.codex.testing.app_server_faults import CrashAfterEffect, Fault, Refuse, TurnFails
 from tutti_providers.codex.testing.app_server_script import (
     OPEN_GATE_METHOD,
     Exit,
@@ -228,3 +228,67 @@ def test_what_the_client_sent_can_be_read(make_client: MakeClient) -> None:
 
     assert [call["threadId"] for call in client.machine.calls("turn/start")] == list(client.machine.threads)
     assert client.machine.received[0]["method"] == "initialize"
+
+
+def test_a_request_can_be_refused_without_effect(make_client: MakeClient) -> None:
+    """F21: a close that fails."""
+    client = make_client(Refuse(method="thread/unsubscribe", times=1))
+    thread = client.start()
+
+    assert client.call("thread/unsubscribe", threadId=thread)["code"] == -32603
+    assert client.machine.threads[thread].subscribed
+    assert client.call("thread/unsubscribe", threadId=thread) == {"status": "unsubscribed"}
+
+
+def test_a_process_can_die_between_effect_and_answer(make_client: MakeClient) -> None:
+    """F35: nobody knows whether it was done."""
+    client = make_client(CrashAfterEffect(method="thread/unsubscribe", status=7))
+    thread = client.start()
+    client.ask("thread/unsubscribe", threadId=thread)
+
+    assert client.actions == [Exit(status=7)]
+    assert not client.machine.threads[thread].subscribed
+
+
+def test_a_forks_answer_can_name_a_thread_that_was_there_before(make_client: MakeClient) -> None:
+    """T20: releasing what such an answer names would release the parent. No child is made."""
+    client = make_client(ForkAnswer(known_child=True))
+    thread = client.start()
+
+    assert client.fork(thread)["thread"]["id"] == thread
+    assert list(client.machine.threads) == [thread]
+
+
+@pytest.mark.parametrize("after_tokens", [0, 1])
+def test_the_model_can_fail_in_a_turn(make_client: MakeClient, after_tokens: int) -> None:
+    """PROTOCOL 2: a failed turn ends as failed, and the next one works."""
+    client = make_client(TurnFails(after_tokens=after_tokens, times=1))
+    thread = client.start(turns=0)
+    client.turn(thread, "hello")
+
+    assert turn_end(client)["status"] == "failed"
+    assert len(client.notes("item/agentMessage/delta")) == after_tokens
+    client.actions.clear()
+    client.turn(thread, "hello")
+    assert turn_end(client)["status"] == "completed"
+
+
+def test_a_server_can_stop_reading_for_a_time(make_client: MakeClient) -> None:
+    """R9."""
+    client = make_client(StopReading(method="thread/loaded/list", for_s=3.0))
+    client.ask("thread/loaded/list")
+
+    assert client.actions[-1] == StopsReading(for_s=3.0)
+
+
+def test_threads_that_had_a_turn_are_there_for_a_later_process(make_client: MakeClient) -> None:
+    """PROTOCOL 3: a thread without any turn is on no disk, and a Side never is."""
+    client = make_client()
+    thread = client.start()
+    client.start(turns=0)
+    client.turn(client.fork(thread)["thread"]["id"], "hello")
+
+    stored = client.machine.persisted
+    assert list(stored) == [thread]
+    later = make_client(stored=tuple(stored.values()))
+    assert later.call("thread/resume", threadId=thread)["thread"]["id"] == thread

@@ -1,0 +1,96 @@
+"""· What an app-server does of itself, with no request of ours before it.
+
+Each takes two functions: `choose` draws, since nothing is drawn here, and `tell` hears which thread is concerned before
+anything is done to it. When there is nothing now to do it to, nothing happens and nothing is told.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from ._fake_outbox import Outbox
+from ._fake_requests import Requests
+from ._fake_shapes import turn_shape
+from ._fake_threads import FakeThread
+
+__all__ = ["Choose", "Disturb", "Disturbances", "Tell"]
+
+Choose = Callable[[int], int]
+"""Of so many, which: an index below the number, which is at least 1."""
+
+Tell = Callable[[str], None]
+"""Hears the id of the thread concerned."""
+
+
+class Disturbances:
+    """Over the threads of one server."""
+
+    def __init__(self, requests: Requests, outbox: Outbox) -> None:
+        self._requests = requests
+        self._outbox = outbox
+
+    def tighten_settings(self, choose: Choose, tell: Tell) -> None:
+        """Restrict a session further, in mid-turn or not, as its user can; the snapshot is sent."""
+        thread = _one(choose, [thread for thread in self._heard() if not thread.ephemeral and thread.can_be_tightened])
+        if thread is not None:
+            tell(thread.id)
+            thread.tighten()
+            self._requests.turns.tell(thread, "thread/settings/updated", {"threadSettings": thread.settings()})
+
+    def drop_thread(self, choose: Choose, tell: Tell) -> None:
+        """Unload a thread that is in use; a turn of it never ends."""
+        thread = _one(choose, self._heard())
+        if thread is not None:
+            tell(thread.id)
+            if thread.turn is not None:
+                thread.turn.over = True
+            self._requests.turns.tools.forget(thread)
+            self._requests.unload(thread)
+
+    def play_sub_agent(self, choose: Choose, tell: Tell) -> None:
+        """A whole turn of an agent that a running turn has called, and a question of it."""
+        parent = _one(choose, [thread for thread in self._heard() if thread.turn is not None])
+        if parent is None:
+            return
+        tell(parent.id)
+        child, turn = self._outbox.new_id(), self._outbox.new_id()
+        where = {"threadId": child, "turnId": turn}
+        notify = self._outbox.notify
+        notify("thread/started", {"thread": parent.shape() | {"id": child, "parentThreadId": parent.id}})
+        notify("turn/started", {"threadId": child, "turn": turn_shape(turn, "inProgress")})
+        notify("item/agentMessage/delta", {**where, "itemId": "msg_sub", "delta": "sub-agent"})
+        params: dict[str, Any] = {**where, "itemId": "call_sub"}
+        self._outbox.send({"method": "item/fileChange/requestApproval", "id": f"sub-{turn}", "params": params})
+        notify("turn/completed", {"threadId": child, "turn": turn_shape(turn, "completed")})
+
+    def ask_for_ended_turn(self, choose: Choose, tell: Tell) -> None:
+        """A question of a turn that is over."""
+        thread = _one(choose, [thread for thread in self._heard() if thread.last_turn_id is not None])
+        if thread is not None:
+            tell(thread.id)
+            self._requests.turns.tools.ask_for_ended_turn(thread)
+
+    def take_question_back(self, choose: Choose, tell: Tell) -> None:
+        """Resolve what a thread asks, without an answer."""
+        tools = self._requests.turns.tools
+        request_id = _one(choose, tools.pending)
+        if request_id is not None:
+            tell(tools.thread_of(request_id).id)
+            tools.take_back(request_id)
+
+    def resolve_nothing(self, choose: Choose, tell: Tell) -> None:
+        """Call a request resolved that never was: its id is another one's, as text."""
+        thread = _one(choose, self._heard())
+        if thread is not None:
+            tell(thread.id)
+            self._requests.turns.tell(thread, "serverRequest/resolved", {"requestId": "0"})
+
+    def _heard(self) -> list[FakeThread]:
+        return [thread for thread in self._requests.threads.values() if thread.subscribed]
+
+
+Disturb = Callable[[Disturbances, Choose, Tell], None]
+"""One of the above, unbound."""
+
+
+def _one(choose: Choose, among: list[Any]) -> Any:
+    return among[choose(len(among))] if among else None
