@@ -38,7 +38,18 @@ nobody waits for it any more. It runs in the reader: code of ours, short. What i
 class Call(Entry):
     """One attempt of one request, between `Calls.start` and its outcome."""
 
-    __slots__ = ("attempt", "deadline_s", "frame", "hook", "is_taken_back", "line", "outcome", "retry_delay_s", "task")
+    __slots__ = (
+        "attempt",
+        "deadline_s",
+        "frame",
+        "hook",
+        "is_over",
+        "is_taken_back",
+        "line",
+        "outcome",
+        "retry_delay_s",
+        "task",
+    )
 
     def __init__(
         self,
@@ -60,6 +71,7 @@ class Call(Entry):
         self.task: trio.lowlevel.Task | None = None
         self.outcome: Outcome | None = None
         self.retry_delay_s: float | None = None
+        self.is_over = False
         self.is_taken_back = False
 
 
@@ -206,7 +218,8 @@ class Calls:
 
         def abort(_raise_cancel: Any) -> trio.lowlevel.Abort:
             call.task = None
-            self._leave(call)
+            if not call.is_over:  # its own hook may be what cancels its waiter
+                self._leave(call)
             return trio.lowlevel.Abort.SUCCEEDED
 
         call.task = trio.lowlevel.current_task()
@@ -255,6 +268,7 @@ class Calls:
         return True
 
     def _settle(self, call: Call, outcome: Outcome) -> None:
+        call.is_over = True
         if call.hook is not None:
             try:
                 call.hook(outcome)

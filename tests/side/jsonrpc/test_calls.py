@@ -184,6 +184,30 @@ async def test_a_hook_that_raises_fails_its_request_and_nothing_else(connect: An
             assert line.peer.closed is None
 
 
+@pytest.mark.parametrize("answer", [{"id": 1, "result": 1}, {"id": 1, "error": {"code": 1, "message": "no"}}])
+async def test_a_hook_may_cancel_whoever_waits_for_its_request(connect: Any, answer: dict[str, Any]) -> None:
+    """R9, R14: a child that is closed before its fork is answered ends its Side from within the hook, which then hung.
+
+    Source: a bug that the simulator found.
+    """
+    with trio.fail_after(5):
+        async with connect() as line, trio.open_nursery() as nursery:
+            with trio.CancelScope() as scope:
+                nursery.start_soon(_answer, line.far, answer)  # noqa: ASYNC111 - it is done before the scope is
+                await line.peer.request("a", hook=lambda outcome: scope.cancel())
+            assert scope.cancelled_caught
+            nursery.start_soon(_answer, line.far, {"id": 2, "result": 2})
+
+            assert await line.peer.request("b", result_type=int) == 2
+            statistics = line.peer.statistics()
+            assert (statistics.in_flight, statistics.hook_failures, statistics.unsent) == (0, 0, 0)
+
+
+async def _answer(far: Any, answer: dict[str, Any]) -> None:
+    await far.read()
+    await far.send(answer)
+
+
 @pytest.mark.parametrize("how", ["cancel", "deadline"])
 async def test_the_hook_runs_at_a_late_answer_when_the_waiter_is_gone(
     connect: Any, autojump_clock: trio.testing.MockClock, how: str
