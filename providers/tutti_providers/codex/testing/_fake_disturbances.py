@@ -27,6 +27,8 @@ class Disturbances:
     def __init__(self, requests: Requests, outbox: Outbox) -> None:
         self._requests = requests
         self._outbox = outbox
+        self.agents: dict[str, str] = {}
+        """The sub-agents that there were, and who called each."""
 
     def tighten_settings(self, choose: Choose, tell: Tell) -> None:
         """Restrict a session further, in mid-turn or not, as its user can; the snapshot is sent."""
@@ -53,6 +55,7 @@ class Disturbances:
             return
         tell(parent.id)
         child, turn = self._outbox.new_id(), self._outbox.new_id()
+        self.agents[child] = parent.id
         where = {"threadId": child, "turnId": turn}
         notify = self._outbox.notify
         notify("thread/started", {"thread": parent.shape() | {"id": child, "parentThreadId": parent.id}})

@@ -94,6 +94,11 @@ class AppServerMachine:
         """The threads that are on disk now, for a later process."""
         return self._requests.persisted
 
+    @property
+    def sub_agents(self) -> dict[str, str]:
+        """The sub-agents that there were, and which thread called each."""
+        return self._disturbances.agents
+
     def text_of(self, turn_id: str) -> str:
         """What a turn began with; empty for an unknown one."""
         return self._requests.turns.texts.get(turn_id, "")

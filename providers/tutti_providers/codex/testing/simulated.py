@@ -239,8 +239,10 @@ class SimulatedCodex:
         for line in self._lines:
             if line.connection is not None:
                 threads = line.fake.machine.threads.values()
-                needed = sorted(live & {thread.id for thread in threads}) if line.is_usable else []
-                left += _leftovers_of_client(line.connection, len(needed))
+                needed = live & {thread.id for thread in threads} if line.is_usable else frozenset()
+                # A sub-agent is followed as long as the thread that called it.
+                agents = [child for child, parent in line.fake.machine.sub_agents.items() if parent in needed]
+                left += _leftovers_of_client(line.connection, len(needed), len(agents))
                 if line.is_usable:
                     subscribed = {thread.id for thread in threads if thread.subscribed}
                     left += [f"R6 thread still subscribed: {thread_id}" for thread_id in sorted(subscribed - live)]
@@ -347,11 +349,11 @@ def _held_by(connection: Connection) -> dict[str, int]:
     }
 
 
-def _leftovers_of_client(connection: Connection, needed: int) -> list[str]:
-    """What our own side of a connection still holds beyond what so many sessions need."""
+def _leftovers_of_client(connection: Connection, needed: int, agents: int) -> list[str]:
+    """What our own side still holds beyond what so many sessions need, and so many sub-agents at most."""
     statistics, held = connection.statistics(), _held_by(connection)
     left = {
-        "R6 routes": held["routes"] - needed,
+        "R6 routes": held["routes"] - needed - min(agents, max(0, held["routes"] - needed)),
         "R6 leases": held["leases"] - needed if connection.is_usable else 0,
         "R6 unanswered creations": held["creations"],
         "R6 pooled messages": held["pooled"],
