@@ -36,8 +36,9 @@ def route_unknown_to_source(patch: pytest.MonkeyPatch) -> None:
     """F2: what comes of an unknown thread is given to the thread that was there first."""
     real = Router._find_slowly
 
-    def find(self: Router, message: Any) -> Any:
-        return real(self, message) or next(iter(self._routes.values()), None)
+    def find(self: Router, message: Any, unplaced: list[Any]) -> Any:
+        del unplaced
+        return real(self, message, []) or next(iter(self._routes.values()), None)
 
     patch.setattr(Router, "_find_slowly", find)
 
