@@ -53,6 +53,7 @@ CUTS = {
     "open by a handle": ("SessionHandle.open_side",),
     "open from history": ("AgentHost.open_side",),
     "read what is kept": ("RuntimeController.find_source", "RuntimeController.read_history"),
+    "open what the provider holds back": ("AgentHost.open_side",),
     "join an open that another waits for": ("AgentHost.open_side",),
     "hold a Side for a block": ("SessionHandle.side", "SideHandle.send"),
     "send to a Side": ("AgentHost.send_side", "SideHandle.send"),
@@ -225,6 +226,24 @@ async def wait_for_a_sessions_end(stage: Stage, cut: Cut) -> None:
     assert await stage.main.wait_ended() == "closed"
 
 
+async def open_what_is_held_back(stage: Stage, cut: Cut) -> None:
+    """Nobody lets the provider go on after a cut, so it is the opener's leaving that has to end the open."""
+    stage.adapter.opening.hold()
+    opened = None
+
+    async def let_go() -> None:
+        await stage.adapter.opening.reached.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        stage.adapter.opening.release()
+
+    with cut.cancelling():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(let_go)
+            opened = await stage.host.open_side("main", "s", "r")
+    side_or_nothing(stage, opened)
+    stage.adapter.opening.release()
+
+
 async def join_an_open(stage: Stage, cut: Cut) -> None:
     """One opener's cancel is not another's."""
     opened: list[SideHandle] = []
@@ -363,6 +382,7 @@ OPERATIONS: dict[str, Operation] = {
     "open by a handle": plain(lambda stage: stage.main.open_side(side_id="s", request_id="r"), side_or_nothing),
     "read what is kept": plain(lambda stage: stage.host.resolve_side("kept"), unchanged),
     "open from history": plain(lambda stage: stage.host.open_side("kept", "s", "r"), side_or_nothing),
+    "open what the provider holds back": open_what_is_held_back,
     "join an open that another waits for": join_an_open,
     "hold a Side for a block": hold_a_side_for_a_block,
     "send to a Side": plain(
