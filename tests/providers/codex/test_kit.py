@@ -19,6 +19,7 @@ class TestCodex(AdapterSuite):
     """The binary does all of it."""
 
     kit_name = "codex"
+    steers = True
 
     def open_bed(self, directory: pathlib.Path) -> AbstractAsyncContextManager[CodexKitBed]:
         """Make a bed."""

@@ -12,6 +12,7 @@ class TestScripted(AdapterSuite):
     """Nothing is excluded."""
 
     kit_name = "scripted"
+    steers = True
     virtual_time = True
 
     @asynccontextmanager

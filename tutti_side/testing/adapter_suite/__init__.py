@@ -10,7 +10,7 @@ adds the report. Each case is a method whose name is its id: a sentence that an 
 - `_seam`       between the runtime and the adapter: it watches, holds events back, and tells the runtime lies
 - `_case`       what makes a method a case
 - `_sessions`, `_opening`, `_transience`, `_closing`, `_failed_opens`, `_identity`, `_capabilities`, `_interactions`,
-  `_ends`: the cases
+  `_steering`, `_ends`: the cases
 
 Nothing here needs pytest. It knows no provider; providers bring their beds.
 """

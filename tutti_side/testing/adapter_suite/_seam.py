@@ -14,6 +14,7 @@ import trio
 from tutti_side.contract import (
     Adapter,
     CanonicalRef,
+    Content,
     Diagnosis,
     EndReason,
     Event,
@@ -37,6 +38,7 @@ from tutti_side.contract import (
     SideRef,
     SourceMetadata,
     StartSession,
+    SteeringAdapter,
     TurnCanceled,
     TurnCompleted,
     TurnFailed,
@@ -239,6 +241,16 @@ class SeamedAdapter:
         self._seam.be_quiet(side, "its release")
 
 
+class SteeringSeamedAdapter(SeamedAdapter):
+    """The same over an adapter that takes more input for a turn."""
+
+    async def steer(self, ref: ScopeRef, turn_id: TurnId, content: tuple[Content, ...]) -> None:
+        """Pass it on."""
+        self._seam.calls.append(("steer", ref))
+        assert isinstance(self.inner, SteeringAdapter)
+        await self.inner.steer(ref, turn_id, content)
+
+
 class SeamedProvider:
     """Opens an author's provider behind a seam."""
 
@@ -251,7 +263,8 @@ class SeamedProvider:
     async def open(self, ports: ProviderPorts | None = None) -> AsyncIterator[SeamedAdapter]:
         """Open it. Cancellation: as the provider's."""
         async with self._inner.open(ports or ProviderPorts()) as inner:
-            adapter = SeamedAdapter(inner, self._seam)
+            kind = SteeringSeamedAdapter if isinstance(inner, SteeringAdapter) else SeamedAdapter
+            adapter = kind(inner, self._seam)
             self._seam.adapters.append(adapter)
             try:
                 yield adapter

@@ -22,6 +22,7 @@ from tutti_side.testing.adapter_suite._interactions import InteractionCases
 from tutti_side.testing.adapter_suite._opening import OpeningCases
 from tutti_side.testing.adapter_suite._sessions import SessionCases
 from tutti_side.testing.adapter_suite._stage import open_stage
+from tutti_side.testing.adapter_suite._steering import SteeringCases
 from tutti_side.testing.adapter_suite._transience import TransienceCases
 from tutti_side.testing.adapter_suite.bed import AdapterBed
 
@@ -44,6 +45,7 @@ class AdapterSuite(
     IdentityCases,
     CapabilityCases,
     InteractionCases,
+    SteeringCases,
     EndCases,
 ):
     """All cases. Subclass it under a name that pytest collects, and give it a bed::
@@ -61,6 +63,8 @@ class AdapterSuite(
     """Case → why this adapter can't do it. Such a case is not collected; the report names it."""
     interactive: ClassVar[bool] = True
     """False: the provider never asks its user. The cases about that are then no part of the kit."""
+    steers: ClassVar[bool] = False
+    """True: the adapter takes more input for a turn that runs. Only then the cases about that are part of the kit."""
     virtual_time: ClassVar[bool] = False
     """True: everything happens in this process, so that time may jump. A case that hangs then fails at once."""
     bound_s: ClassVar[float] = 30.0
@@ -82,8 +86,10 @@ class AdapterSuite(
     @classmethod
     def cases(cls) -> Mapping[str, str]:
         """Return the kit's cases for this adapter, those that it excludes among them: id → the rule that it holds."""
-        interaction: set[str] = set() if cls.interactive else set(cases_of(InteractionCases))
-        return {name: case.__doc__ or "" for name, case in cases_of(cls).items() if name not in interaction}
+        left_out: set[str] = set()
+        for group, is_part in ((InteractionCases, cls.interactive), (SteeringCases, cls.steers)):
+            left_out |= set() if is_part else set(cases_of(group))
+        return {name: case.__doc__ or "" for name, case in cases_of(cls).items() if name not in left_out}
 
     def open_bed(self, directory: Path) -> AbstractAsyncContextManager[AdapterBed]:
         """Open a fresh bed below an empty directory, for one case; the author's part."""

@@ -10,9 +10,9 @@ CASES = list(AdapterSuite.cases())
 ASKING = "test_an_answer_is_taken_once"
 
 
-def make_suite(excluded: dict[str, str], *, interactive: bool = True) -> type[AdapterSuite]:
+def make_suite(excluded: dict[str, str], *, interactive: bool = True, steers: bool = False) -> type[AdapterSuite]:
     """Make a suite as an author writes one."""
-    return type("TestMine", (AdapterSuite,), {"excluded": excluded, "interactive": interactive})
+    return type("TestMine", (AdapterSuite,), {"excluded": excluded, "interactive": interactive, "steers": steers})
 
 
 def test_an_excluded_case_is_no_method_any_more_and_the_others_are() -> None:
@@ -52,6 +52,13 @@ def test_a_provider_that_never_asks_has_a_kit_without_the_cases_about_that() -> 
     assert {*CASES} - {*suite.cases()} == {name for name in CASES if getattr(suite, name) is None}
     with pytest.raises(ExclusionError, match="which is no case"):
         type("TestMine", (suite,), {"excluded": {ASKING: "it never asks"}})
+
+
+def test_the_cases_about_more_input_are_part_of_the_kit_when_the_suite_says_so() -> None:
+    """Contract: `SteeringAdapter` is an addition that few have."""
+    steering = {*make_suite({}, steers=True).cases()} - {*CASES}
+    assert steering
+    assert all(getattr(make_suite({}), name) is None for name in steering)
 
 
 def test_every_case_is_a_sentence_with_its_source() -> None:
