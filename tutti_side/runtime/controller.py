@@ -280,26 +280,34 @@ class RuntimeController:
     async def close_session(self, session: SessionScope, reason: EndReason = "closed") -> None:
         """Close a canonical session; its Sides live on. Idempotent.
 
-        An open that is branching it goes first, for `SNAPSHOT_WAIT_S` at most; then it is aborted.
+        An open that is branching it goes first, for `SNAPSHOT_WAIT_S` at most; then it is aborted. Whoever holds the
+        session's lock then still, such as a metadata port that does not answer, is not waited for any longer.
 
         Cancellation: the session is still open, or the provider's nursery finishes the close.
         """
         with trio.move_on_after(SNAPSHOT_WAIT_S) as waited:
             await self._close_session_locked(session, reason)
-        if waited.cancelled_caught:
-            for side in self.registry.sides.values():
-                if side.source == session.ref:
-                    side.abort("its source is closing")
+        if not waited.cancelled_caught:
+            return
+        for side in self.registry.sides.values():
+            if side.source == session.ref:
+                side.abort("its source is closing")
+        with trio.move_on_after(ABORT_WAIT_S) as waited:
             await self._close_session_locked(session, reason)
+        if waited.cancelled_caught:
+            await self._close_session_now(session, reason)
 
     async def _close_session_locked(self, session: SessionScope, reason: EndReason = "closed") -> None:
         async with self.locks.hold(session.ref):
-            if session.state != "open":
-                return
-            session.state = "closing"
-            await self._close_adapter(session, self.shutdown.bounded(SNAPSHOT_WAIT_S))
-            session.events.close(reason)
-            self._forget_session(session)
+            await self._close_session_now(session, reason)
+
+    async def _close_session_now(self, session: SessionScope, reason: EndReason) -> None:
+        if session.state != "open":
+            return
+        session.state = "closing"
+        await self._close_adapter(session, self.shutdown.bounded(SNAPSHOT_WAIT_S))
+        session.events.close(reason)
+        self._forget_session(session)
 
     def _lose_session(self, session: SessionScope) -> None:
         """Follow a session that its adapter lost; what the adapter still holds of it is released in the background."""

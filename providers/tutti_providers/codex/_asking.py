@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from tutti_providers.codex._declines import REFUSED_CODE, refusal
+from tutti_providers.codex._declines import REFUSED_CODE, not_offered, refusal
 from tutti_providers.codex._interactions import Pending, pending_of
 from tutti_providers.codex.schema.items import FileChangeItem, ThreadItem
 from tutti_providers.codex.schema.notifications import Head
@@ -60,7 +60,7 @@ def refuse(asker: Asker, request_id: RequestId, method: str) -> None:
     answer = refusal(method)
     try:
         if answer is None:
-            asker.respond_error(request_id, REFUSED_CODE, "this client does not answer such requests")
+            asker.respond_error(request_id, REFUSED_CODE, not_offered(method))
         else:
             asker.respond(request_id, answer)
     except (LocalError, ConnectionClosedError):

@@ -23,7 +23,7 @@ from tutti_providers.codex.schema.server_requests import (
     UserInputRequest,
 )
 
-__all__ = ["REFUSED_CODE", "refusal"]
+__all__ = ["REFUSED_CODE", "not_offered", "refusal"]
 
 REFUSED_CODE = -32000
 """Our error code for a request that has no form of refusal, or that we don't know."""
@@ -39,6 +39,18 @@ _REFUSALS: Mapping[type, object] = {
     ApplyPatchApproval: _DENIED,
     ExecCommandApproval: _DENIED,
 }
+
+_NOT_OFFERED: Mapping[str, str] = {
+    "item/tool/call": "this client offers no tools of its own",
+    "account/chatgptAuthTokens/refresh": "this client holds no tokens to refresh; sign in with `codex login`",
+    "attestation/generate": "this client attests nothing",
+    "currentTime/read": "this client tells no time",
+}
+
+
+def not_offered(method: str) -> str:
+    """Return the words of the error that refuses a request of this method, which has no form of refusal."""
+    return _NOT_OFFERED.get(method, "this client does not answer such requests")
 
 
 def refusal(method: str) -> object | None:

@@ -6,7 +6,7 @@ against what was asked for. The fork's own sandbox is one of three words that ta
 configuration; the full policy travels with each turn, and the fork is made read-only, which no source undercuts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -22,9 +22,10 @@ from tutti_providers.codex.schema.requests import (
     ResumeParams,
     SandboxMode,
     SandboxPolicy,
+    StartParams,
     TurnStartParams,
 )
-from tutti_side.contract import Content
+from tutti_side.contract import Content, InvalidSettingsError
 
 __all__ = [
     "CodexSettings",
@@ -33,12 +34,22 @@ __all__ = [
     "check_resumed",
     "check_started",
     "fork_params",
+    "resume_params",
+    "settings_of",
     "side_turn_params",
+    "start_params",
     "turn_params",
 ]
 
 REVIEWER = "user"
 """Who approves in a Side. The server would pass on a source's ``auto_review``, with which a model approves."""
+
+SANDBOX_TYPES: Mapping[str, str] = {
+    "read-only": "readOnly",
+    "workspace-write": "workspaceWrite",
+    "danger-full-access": "dangerFullAccess",
+}
+"""What a sandbox is called when it is asked for, and when it is told."""
 
 PLAN_INSTRUCTIONS = """\
 You are in plan mode. Look around and think, but change nothing: no edits, and no commands with side effects. Where a \
@@ -102,6 +113,52 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def settings_of(given: object) -> CodexSettings:
+    """Return a session's settings as they were given; None is all defaults.
+
+    Raises:
+      InvalidSettingsError: they are another provider's.
+    """
+    if given is None:
+        return CodexSettings()
+    if not isinstance(given, CodexSettings):
+        raise InvalidSettingsError("settings", f"is a {type(given).__name__}; Codex takes CodexSettings")
+    return given
+
+
+def _config_of(settings: CodexSettings) -> dict[str, object] | None:
+    config = dict(settings.config or {})
+    if settings.effort is not None:
+        config["model_reasoning_effort"] = settings.effort
+    return config or None
+
+
+def start_params(cwd: str, settings: CodexSettings) -> StartParams:
+    """Return the request that starts a session."""
+    return StartParams(
+        cwd=cwd,
+        model=settings.model,
+        model_provider=settings.model_provider,
+        approval_policy=settings.approval_policy,
+        sandbox=settings.sandbox,
+        config=_config_of(settings),
+    )
+
+
+def resume_params(thread_id: str, cwd: str, settings: CodexSettings) -> ResumeParams:
+    """Return the request that loads a session; what the settings leave open is as it was, or the configuration's."""
+    return ResumeParams(
+        thread_id=thread_id,
+        cwd=cwd,
+        exclude_turns=True,
+        model=settings.model,
+        model_provider=settings.model_provider,
+        approval_policy=settings.approval_policy,
+        sandbox=settings.sandbox,
+        config=_config_of(settings),
+    )
+
+
 def fork_params(source_id: str, source: SourceSettings, instructions: str) -> ForkParams:
     """Return the fork that makes a Side of a source.
 
@@ -156,11 +213,22 @@ def check_started(opened: OpenedThread) -> str | None:
 
 
 def check_resumed(asked: ResumeParams) -> Callable[[OpenedThread], str | None]:
-    """Return a check of a resume's answer: it is the thread that was asked for."""
+    """Return a check of a resume's answer: it is the thread that was asked for, with the settings that were.
+
+    A server passes over the settings when it has the thread still loaded.
+    """
 
     def check(opened: OpenedThread) -> str | None:
         if opened.thread.id != asked.thread_id or opened.thread.ephemeral:
             return "it is not the durable thread that was asked for"
+        pairs = (
+            (asked.model, opened.model),
+            (asked.model_provider, opened.model_provider),
+            (asked.approval_policy, opened.approval_policy),
+            (None if asked.sandbox is None else SANDBOX_TYPES[asked.sandbox], opened.sandbox.get("type")),
+        )
+        if any(wanted is not None and wanted != given for wanted, given in pairs):
+            return "the thread has other settings than were asked for"
         return None
 
     return check

@@ -18,7 +18,15 @@ from tutti_providers.codex._connection import CLEANUP_DEADLINE_S, Connection, Co
 from tutti_providers.codex._creation import ThreadCreation
 from tutti_providers.codex._input import input_of
 from tutti_providers.codex._reconcile import names_another_turn, says_not_active
-from tutti_providers.codex._settings import CodexSettings, check_resumed, check_started, side_turn_params, turn_params
+from tutti_providers.codex._settings import (
+    check_resumed,
+    check_started,
+    resume_params,
+    settings_of,
+    side_turn_params,
+    start_params,
+    turn_params,
+)
 from tutti_providers.codex._settling import settle_turn
 from tutti_providers.codex._side_open import SideOpening
 from tutti_providers.codex._thread import TURN_BEGIN_WAIT_S, CodexThread
@@ -227,7 +235,8 @@ class CodexAdapter:
 
     async def start(self, request: StartSession, sink: EventSink) -> SessionBinding:
         """Start a canonical session; see `tutti_side.contract.Adapter.start`."""
-        return await self._create(request.ref, _start_params(request), check_started, sink)
+        params = start_params(request.cwd, settings_of(request.settings))
+        return await self._create(request.ref, params, check_started, sink)
 
     async def _create(
         self,
@@ -261,7 +270,7 @@ class CodexAdapter:
     async def resume(self, request: ResumeSession, sink: EventSink) -> SessionBinding:
         """Load a persisted session; see `tutti_side.contract.Adapter.resume`."""
         kept = request.metadata
-        params = ResumeParams(thread_id=kept.provider_session_id, cwd=kept.cwd, exclude_turns=True)
+        params = resume_params(kept.provider_session_id, kept.cwd, settings_of(request.settings))
         binding = await self._create(request.ref, params, check_resumed(params), sink)
         self._live[request.ref].thread.had_context = kept.host_context is not None
         return binding
@@ -544,25 +553,6 @@ def _type_names(error: BaseException) -> Iterator[str]:
 async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
     await event.wait()
     scope.cancel(reason="the turn has ended")
-
-
-def _start_params(request: StartSession) -> StartParams:
-    settings = request.settings
-    if settings is None:
-        settings = CodexSettings()
-    if not isinstance(settings, CodexSettings):
-        raise InvalidSettingsError("settings", f"is a {type(settings).__name__}; Codex takes CodexSettings")
-    config = dict(settings.config or {})
-    if settings.effort is not None:
-        config["model_reasoning_effort"] = settings.effort
-    return StartParams(
-        cwd=request.cwd,
-        model=settings.model,
-        model_provider=settings.model_provider,
-        approval_policy=settings.approval_policy,
-        sandbox=settings.sandbox,
-        config=config or None,
-    )
 
 
 def _exec_params(thread: CodexThread, request: ExecTurn) -> TurnStartParams:

@@ -10,7 +10,7 @@ import trio.testing
 
 from tutti_providers.codex._asking import refuse
 from tutti_providers.codex._connection import Connection, open_connection
-from tutti_providers.codex._declines import REFUSED_CODE, refusal
+from tutti_providers.codex._declines import REFUSED_CODE, not_offered, refusal
 from tutti_providers.codex.schema.server_requests import SERVER_REQUESTS
 from tutti_providers.codex.testing import AppServerMachine, FakeAppServer
 from tutti_side.jsonrpc import memory_pair
@@ -48,6 +48,16 @@ def test_a_request_is_refused_in_its_own_form(method: str) -> None:
         assert "accept" not in str(written)
 
 
+@pytest.mark.parametrize(
+    ("method", "word"),
+    [("item/tool/call", "no tools"), ("account/chatgptAuthTokens/refresh", "no tokens"), ("new/method", "such requests")],
+)
+def test_what_has_no_form_of_refusal_is_told_what_is_not_offered(method: str, word: str) -> None:
+    """Specification: dynamic tool calls and token refresh get a clear error."""
+    assert refusal(method) is None
+    assert word in not_offered(method)
+
+
 @pytest.fixture
 async def wired() -> AsyncGenerator[tuple[Connection, FakeAppServer, Any]]:
     """A connection, its fake, and the fake's end of the wire."""
@@ -74,6 +84,7 @@ async def test_a_request_that_nobody_owns_is_answered_once_under_its_own_id(
     assert (answer["id"], type(answer["id"])) == (request_id, type(request_id))
     if FORMS[method] is None:
         assert answer["error"]["code"] == REFUSED_CODE
+        assert answer["error"]["message"] == not_offered(method)
     else:
         assert "error" not in answer
         assert "accept" not in str(answer["result"])

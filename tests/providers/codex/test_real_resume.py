@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from tutti_providers.codex import CodexSettings
 from tutti_providers.codex.errors import RequestRefusedError
 from tutti_providers.codex.testing import Answer, ModelRequest, ModelScript, Pause, Say
-from tutti_side import SessionHandle
+from tutti_side import InvalidSettingsError, SessionHandle
 from tutti_side.runtime.errors import SessionConflictError, SessionExpiredError
 
 pytestmark = [pytest.mark.codex, pytest.mark.process]
@@ -83,6 +84,36 @@ async def test_a_session_is_loaded_again_with_its_history_and_can_be_branched_at
         assert (await again.ask(QUESTION)).text == "answered"
         knows(bench.model.requests[-1], EARLIER, EARLIER_ANSWER)
         assert len(list((bench.codex_home / "sessions").rglob("*.jsonl"))) == 1
+
+
+@pytest.mark.parametrize("how", ["closed", "killed"])
+async def test_a_session_is_loaded_again_with_the_settings_that_are_asked_for(lab: Lab, how: str) -> None:
+    """Contract: `ResumeSession.settings`. The answer shows them, and a Side of it carries them (R19)."""
+    settings = CodexSettings(model="mock-two", effort="high", approval_policy="never", sandbox="workspace-write")
+    async with lab.bench(SCRIPT) as bench, bench.host() as host:
+        session = await host.start_session(cwd=bench.workspace, session_id="main")
+        await session.ask(EARLIER)
+        await end(bench, session, how)
+        again = await host.resume_session("main", settings=settings)
+        [opened] = bench.wire.results("thread/resume")
+        seen = (opened["model"], opened["reasoningEffort"], opened["approvalPolicy"], opened["sandbox"]["type"])
+        assert seen == ("mock-two", "high", "never", "workspaceWrite")
+        assert (await again.ask(QUESTION)).text == "answered"
+        async with again.side() as side:
+            assert (await side.ask(QUESTION)).text == "answered"
+        assert [request.model for request in bench.model.requests] == ["mock-model", "mock-two", "mock-two"]
+
+
+async def test_settings_of_another_provider_are_refused_before_anything_is_loaded(lab: Lab) -> None:
+    """Contract: `InvalidSettingsError`; as for a start."""
+    async with lab.bench(SCRIPT) as bench, bench.host() as host:
+        session = await host.start_session(cwd=bench.workspace, session_id="main")
+        await session.ask(EARLIER)
+        await session.close()
+        with pytest.raises(InvalidSettingsError):
+            await host.resume_session("main", settings={"model": "mock-two"})
+        assert bench.wire.requests("thread/resume") == []
+        assert (await (await host.resume_session("main")).ask(QUESTION)).text == "answered"
 
 
 def knows(request: ModelRequest, *texts: str) -> None:

@@ -17,6 +17,7 @@ from tutti_side.contract import (
     WorkspaceId,
 )
 from tutti_side.runtime import MemoryMetadata, SessionUnknownError
+from tutti_side.runtime.controller import ABORT_WAIT_S, SNAPSHOT_WAIT_S
 
 Provider = Any  # tests/side/conftest.py: HeldProvider
 
@@ -213,3 +214,35 @@ async def test_capabilities_of_a_historical_source_come_from_its_metadata(provid
         assert (await session.side_capabilities()).reason == "version 0.1 is not proven"
         await session.close()
         assert (await host.resolve_side("main")).reason == "version 0.1 is not proven"
+
+
+class StuckMetadata(MemoryMetadata):
+    """Takes no second write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes = 0
+
+    async def write(self, ref: CanonicalRef, metadata: SourceMetadata) -> None:
+        self.writes += 1
+        if self.writes > 1:
+            await trio.sleep_forever()
+        await super().write(ref, metadata)
+
+
+async def test_a_close_does_not_wait_for_ever_for_a_metadata_port_that_does_not_answer(
+    provider: Provider, autojump_clock: trio.testing.MockClock
+) -> None:
+    """R12: whoever holds the session's lock delays its close by a bound only, and is told of the end. Our choice."""
+    async with open_host(provider, metadata=StuckMetadata()) as host, trio.open_nursery() as nursery:
+        session = await host.start_session(cwd=".", session_id="main")
+        nursery.start_soon(session.set_host_context, "never written")
+        await trio.testing.wait_all_tasks_blocked()
+        began = trio.current_time()
+        with trio.fail_after(1_000):
+            await session.close()
+        assert trio.current_time() - began == pytest.approx(SNAPSHOT_WAIT_S + ABORT_WAIT_S)
+        assert provider.adapter.log[-1] == "close main"
+        assert await session.wait_ended() == "closed"
+        nursery.cancel_scope.cancel()
+    assert host.statistics().sessions == 0
