@@ -55,7 +55,6 @@ from tutti_side.contract import (
     ExecTurn,
     InteractionAnswer,
     InteractionId,
-    InvalidSettingsError,
     Liveness,
     Metrics,
     OpenSide,

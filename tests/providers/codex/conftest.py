@@ -215,6 +215,8 @@ class CodexLab:
         self.marker = f"TUTTI_TEST_LAB={uuid.uuid4().hex}"
         self.wires: list[Wire] = []
         self.delivered: dict[str, list[Frame]] = {}
+        self.bound_s = BOUND_S
+        """A test that does a thing very often may give itself more."""
 
     @asynccontextmanager
     async def open_stdio(self, command: list[str], *, env: dict[str, str], name: str) -> AsyncIterator[Wire]:
@@ -229,8 +231,8 @@ class CodexLab:
 
     @asynccontextmanager
     async def bench(self, script: ModelScript, **home: Any) -> AsyncIterator[Bench]:
-        """Serve a model and write a home (options as of `write_codex_home`); all of it is bounded by `BOUND_S`."""
-        with trio.fail_after(BOUND_S):
+        """Serve a model and write a home (options as of `write_codex_home`); all of it is bounded by `bound_s`."""
+        with trio.fail_after(self.bound_s):
             async with open_scripted_model(script) as model:
                 codex_home = write_codex_home(self.directory / "codex", model.base_url, **home)
                 (self.directory / "workspace").mkdir(exist_ok=True)
@@ -284,10 +286,24 @@ class Listener:
         return [event.text for event in self.events if type(event).__name__ == "MessageDelta"]
 
     @property
+    def text(self) -> str:
+        """All of it, joined."""
+        return "".join(self.tokens)
+
+    @property
     def kinds(self) -> list[str]:
-        """The kinds of event, without repeats in a row."""
-        kinds = [type(event).__name__ for event in self.events]
-        return [kind for kind, before in zip(kinds, [None, *kinds], strict=False) if kind != before]
+        """The kind of each event."""
+        return [type(event).__name__ for event in self.events]
+
+    @property
+    def runs(self) -> list[str]:
+        """The kinds, without repeats in a row."""
+        return [kind for kind, before in zip(self.kinds, [None, *self.kinds], strict=False) if kind != before]
+
+    @property
+    def told(self) -> list[str]:
+        """The kinds without what the thread is doing, which comes beside the turns."""
+        return [kind for kind in self.kinds if kind != "StatePatch"]
 
 
 @pytest.fixture

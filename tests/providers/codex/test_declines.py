@@ -50,7 +50,11 @@ def test_a_request_is_refused_in_its_own_form(method: str) -> None:
 
 @pytest.mark.parametrize(
     ("method", "word"),
-    [("item/tool/call", "no tools"), ("account/chatgptAuthTokens/refresh", "no tokens"), ("new/method", "such requests")],
+    [
+        ("item/tool/call", "no tools"),
+        ("account/chatgptAuthTokens/refresh", "no tokens"),
+        ("new/method", "such requests"),
+    ],
 )
 def test_what_has_no_form_of_refusal_is_told_what_is_not_offered(method: str, word: str) -> None:
     """Specification: dynamic tool calls and token refresh get a clear error."""

@@ -189,7 +189,7 @@ async def test_an_answer_to_a_turn_that_was_interrupted_meanwhile_is_refused_and
         await place.side.close()
         assert (place.answers, place.made) == ([], False)
     assert interactions_in(place.heard) == once(interaction, "superseded")
-    kinds = place.heard.kinds
+    kinds = place.heard.runs
     assert kinds.index("InteractionResolved") < kinds.index("TurnCanceled")  # what waits, ends before its turn does
 
 

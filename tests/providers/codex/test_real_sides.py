@@ -132,7 +132,7 @@ async def test_a_turn_is_complete_and_unchanged_with_a_side_opened_interrupted_a
     assert heard.tokens == [*FIRST, *REST]
     assert side_heard.tokens == [*SIDE, *SIDE_STARTED]
     assert side_heard.sequences == list(range(1, len(side_heard.sequences) + 1))
-    assert [kind for kind in side_heard.kinds if kind in set(SIDE_LIFE)] == SIDE_LIFE
+    assert [kind for kind in side_heard.runs if kind in set(SIDE_LIFE)] == SIDE_LIFE
 
 
 async def test_a_side_whose_turn_runs_is_closed_in_the_order_that_the_server_needs(lab: Lab) -> None:

@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from tutti_providers.codex.testing import Answer, ModelScript, Pause, Reply, Say, ask_user, run_command
+from tutti_providers.codex.testing import Answer, CallTool, ModelScript, Pause, Reply, Say, ask_user
 from tutti_side.contract import InteractionAnswer, TurnNotActiveError
 from tutti_side.testing.processes import is_alive
 
@@ -18,13 +18,15 @@ Lab = Any
 TASK, MORE, PLAN, RUN = "Refactor the parser", "And mind the tokenizer", "Make a plan", "Run it"
 OPTIONS = [{"label": "Blue", "description": "like the sky"}, {"label": "Red", "description": "like wine"}]
 QUESTION = {"id": "color", "header": "Color", "question": "Which color?", "options": OPTIONS}
+LEFT_RUNNING = CallTool(name="exec_command", arguments='{"cmd":"echo $$ > pid; exec sleep 1000","yield_time_ms":250}')
+"""After its quarter of a second the command goes on in the background, and the model is told so."""
 SCRIPT = ModelScript(
     answers=(
         Answer.of(Say(tokens=("steered",)), when=MORE),
         Answer.of(Say(tokens=("one ",)), Pause(gate="held"), Say(tokens=("two",)), when=TASK),
         Answer(replies=(Reply(steps=(ask_user([QUESTION]),)), Reply(steps=(Say(tokens=("planned",)),))), when=PLAN),
         Answer(
-            replies=(Reply(steps=(run_command("echo $$ > pid; exec sleep 1000"),)), Reply(steps=(Pause(gate="run"),))),
+            replies=(Reply(steps=(LEFT_RUNNING,)), Reply(steps=(Pause(gate="run"),))),
             when=RUN,
         ),
     )

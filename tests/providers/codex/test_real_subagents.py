@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import trio
 
-from tutti_providers.codex.testing import Answer, CallTool, ModelScript, Pause, Reply, Say, run_command
+from tutti_providers.codex.testing import Answer, CallTool, ModelScript, Pause, Reply, Say
 from tutti_side.contract import MessageDelta, SubAgentEvent, TurnCompleted, TurnStarted
 from tutti_side.testing.processes import is_alive
 
@@ -18,6 +18,8 @@ Listen = Callable[[trio.Nursery, Any], Any]
 TASK = "Refactor the parser"
 SUBTASK = "Look at the tokenizer"
 SPAWN = CallTool(name="spawn_agent", namespace="multi_agent_v1", arguments=f'{{"message":"{SUBTASK}"}}')
+LEFT_RUNNING = CallTool(name="exec_command", arguments='{"cmd":"echo $$ > pid; exec sleep 1000","yield_time_ms":250}')
+"""After its quarter of a second the command goes on in the background, and the model is told so."""
 SCRIPT = ModelScript(
     answers=(
         Answer.of(Say(tokens=("of the sub-agent",)), when=SUBTASK),
@@ -48,12 +50,7 @@ async def test_a_sub_agents_turn_neither_speaks_in_nor_ends_the_turn_of_its_pare
         ours = {session.provider_session_id} | {made["thread"]["id"] for made in bench.wire.results("thread/fork")}
         await bench.model.wait_reached("rest")
         of_sub = await bench.wire.wait_for(
-            lambda frame: (
-                frame.get("method") == "thread/status/changed"
-                and frame["params"]["threadId"] not in ours
-                and frame["params"]["status"]["type"] == "idle"
-                and any(request.thread_id == frame["params"]["threadId"] for request in bench.model.requests)
-            )
+            lambda frame: frame.get("method") == "turn/completed" and frame["params"]["threadId"] not in ours
         )
         assert turn.is_active
         bench.model.gate("rest").set()
@@ -70,7 +67,7 @@ async def test_a_sub_agents_turn_neither_speaks_in_nor_ends_the_turn_of_its_pare
     assert "of the sub-agent" in [event.event.text for event in marked if isinstance(event.event, MessageDelta)]
     of_agent = [type(event.event).__name__ for event in marked if isinstance(event.event, TurnStarted | TurnCompleted)]
     assert of_agent == ["TurnStarted", "TurnCompleted"]
-    turns = [kind for kind in heard.kinds if kind in ("TurnStarted", "TurnCompleted", "TurnFailed", "TurnCanceled")]
+    turns = [kind for kind in heard.runs if kind in ("TurnStarted", "TurnCompleted", "TurnFailed", "TurnCanceled")]
     assert turns == ["TurnStarted", "TurnCompleted"]
 
 
@@ -79,7 +76,7 @@ async def test_a_sub_agent_and_its_commands_end_with_its_parent(lab: Lab, where:
     """R6, T8: the real one goes on when its parent is interrupted, cleaned and unsubscribed; so we close it."""
     works = Answer(
         replies=(
-            Reply(steps=(run_command("echo $$ > pid; exec sleep 1000"),)),
+            Reply(steps=(LEFT_RUNNING,)),
             Reply(steps=(Pause(gate="sub"),)),
         ),
         when=SUBTASK,

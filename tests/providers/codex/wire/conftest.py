@@ -22,7 +22,7 @@ from tutti_providers.codex.testing import (
     Pause,
     Say,
 )
-from tutti_side import AgentHost, EventBatch, SessionHandle, open_host
+from tutti_side import AgentHost, SessionHandle, open_host
 from tutti_side.jsonrpc import MemoryTransport, PeerExit, memory_pair
 from tutti_side.nursery import open_service_nursery
 
@@ -236,52 +236,6 @@ class Bench:
         assert self.running == 1
         assert len(self.adapter._live) == len(sessions)
         assert self.adapter._openings == {}
-
-
-class Listener:
-    """Everything that a subscription gave, until its end."""
-
-    def __init__(self) -> None:
-        self.batches: list[EventBatch] = []
-
-    async def listen(self, subscription: Any) -> None:
-        with subscription:
-            async for batch in subscription:
-                self.batches.append(batch)
-
-    @property
-    def events(self) -> list[Any]:
-        return [event for batch in self.batches for event in batch.events]
-
-    @property
-    def sequences(self) -> list[int]:
-        return [number for batch in self.batches for number, _ in batch.numbered()]
-
-    @property
-    def kinds(self) -> list[str]:
-        return [type(event).__name__ for event in self.events]
-
-    @property
-    def told(self) -> list[str]:
-        """The kinds without what the thread is doing, which comes beside the turns."""
-        return [kind for kind in self.kinds if kind != "StatePatch"]
-
-    @property
-    def text(self) -> str:
-        """All deltas, joined."""
-        return "".join(event.text for event in self.events if type(event).__name__ == "MessageDelta")
-
-
-@pytest.fixture
-def listen() -> Callable[[trio.Nursery, Any], Listener]:
-    """Listen to a subscription in a task of the nursery."""
-
-    def start(nursery: trio.Nursery, subscription: Any) -> Listener:
-        listener = Listener()
-        nursery.start_soon(listener.listen, subscription)
-        return listener
-
-    return start
 
 
 @pytest.fixture
