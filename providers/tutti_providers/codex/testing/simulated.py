@@ -239,7 +239,7 @@ class SimulatedCodex:
         for line in self._lines:
             if line.connection is not None:
                 threads = line.fake.machine.threads.values()
-                needed = live & {thread.id for thread in threads} if line.is_usable else frozenset()
+                needed: frozenset[str] = live & {thread.id for thread in threads} if line.is_usable else frozenset()
                 # A sub-agent is followed as long as the thread that called it.
                 agents = [child for child, parent in line.fake.machine.sub_agents.items() if parent in needed]
                 left += _leftovers_of_client(line.connection, len(needed), len(agents))
