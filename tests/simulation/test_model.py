@@ -33,7 +33,20 @@ from tutti_providers.scripted import (
 )
 from tutti_providers.scripted._thread import ScriptedThread
 from tutti_side import AgentHost, SessionHandle, SideHandle, TuttiSideError, open_host
-from tutti_side.contract import Event, ExecTurn, InteractionAnswer, InteractionId, OpenSide, SideRef, TurnId
+from tutti_side.contract import (
+    Event,
+    ExecTurn,
+    InteractionAnswer,
+    InteractionId,
+    InteractionResolved,
+    MessageDelta,
+    MessageUpdated,
+    OpenSide,
+    SessionExpired,
+    SideRef,
+    TextContent,
+    TurnId,
+)
 from tutti_side.runtime._interactions import InteractionTable
 from tutti_side.runtime._lifecycle_locks import LifecycleLocks
 from tutti_side.runtime._registry import Registry
@@ -167,8 +180,11 @@ def make_provider(drawn: Openings) -> ScriptedProvider:
 def words_of(event: Event) -> str:
     """An event in the model's words."""
     kind: str = type(event).__struct_config__.tag  # type: ignore[assignment]
-    more = [str(getattr(event, name)) for name in ("reason", "status", "text") if hasattr(event, name)]
-    return " ".join([kind, *more])
+    if isinstance(event, SessionExpired):
+        return f"{kind} {event.reason}"
+    if isinstance(event, InteractionResolved):
+        return f"{kind} {event.status}"
+    return f"{kind} {event.text}" if isinstance(event, MessageDelta | MessageUpdated) else kind
 
 
 def words_of_error(error: TuttiSideError) -> str:
@@ -310,7 +326,9 @@ class RealHost:
                 context = request.instructions.removesuffix("side").strip()
                 asked.setdefault(who, []).append(f"open_side {request.source.session} {context}")
             elif isinstance(request, ExecTurn):
-                kind = request.content[0].text.strip("[]").split()[0]
+                first = request.content[0]
+                assert isinstance(first, TextContent)
+                kind = first.text.strip("[]").split()[0]
                 asked.setdefault(who, []).append(f"exec {kind} {request.host_context or ''}")
         return View(
             outcomes=dict(self.outcomes),
