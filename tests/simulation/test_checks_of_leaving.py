@@ -140,6 +140,12 @@ CASES: dict[str, tuple[Check, str, list[Told], list[Told]]] = {
         [*opened(), BEGAN, READ, told(3, TurnEnded, child="C", turn="t", status="completed"), RELEASED],
         [*opened(), BEGAN, READ, RELEASED],
     ),
+    "a turn that was lost with another connection": (
+        turns_are_interrupted_before_their_release,
+        "R6",
+        [*opened(), BEGAN, READ, told(3, ReleaseAsked, child="C", connection=1)],
+        [*opened(), BEGAN, READ, RELEASED],
+    ),
     "a turn on a connection that reads": (
         turns_are_interrupted_before_their_release,
         "R6",

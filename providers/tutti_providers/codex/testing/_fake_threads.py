@@ -47,6 +47,8 @@ class FakeSetup(msgspec.Struct, frozen=True, kw_only=True):
     """Names of MCP servers; each makes start-up notifications for every thread."""
     unload_delay_s: float | None = None
     """How long after the last subscriber left a thread is unloaded; None is never (0.163 as far as it was watched)."""
+    has_twin_ids: bool = False
+    """Whether its requests follow each other in pairs whose ids differ by their type only: 0 and ``"0"``, and so on."""
     user_input_everywhere: bool = False
     """The feature flag that offers `request_user_input` outside plan mode."""
     seed: int = 0
@@ -65,7 +67,7 @@ class FakeTool(msgspec.Struct, kw_only=True):
     item: dict[str, Any] | None
     """None when the call has no item (`request_user_input`)."""
     turn_id: str
-    request_id: int | None = None
+    request_id: int | str | None = None
     command: str | None = None
     kind: str = ""
     over: bool = False

@@ -45,10 +45,10 @@ class Tools:
         self._done = done
         self._interrupt = interrupt
         self._next_request_id = 0
-        self._pending: dict[int, tuple[FakeThread, FakeTurn, FakeTool]] = {}
+        self._pending: dict[int | str, tuple[FakeThread, FakeTurn, FakeTool]] = {}
 
     @property
-    def pending(self) -> list[int]:
+    def pending(self) -> list[int | str]:
         """Ids of the requests that wait for an answer."""
         return list(self._pending)
 
@@ -70,7 +70,7 @@ class Tools:
 
     def answer(self, request_id: Any, message: dict[str, Any]) -> None:
         """Take an answer of the client; one that answers nothing is ignored. The id's type counts: "0" is not 0."""
-        if type(request_id) is not int or request_id not in self._pending:
+        if type(request_id) not in (int, str) or request_id not in self._pending:
             return
         thread, turn, tool = self._pending.pop(request_id)
         self._resolved(thread, tool, request_id)
@@ -94,11 +94,11 @@ class Tools:
         turn.over = True
         self._ask_elicitation(thread, turn, FakeTool(item=None, turn_id=turn.id, kind="elicitation"), "docs", "Late?")
 
-    def thread_of(self, request_id: int) -> FakeThread:
+    def thread_of(self, request_id: int | str) -> FakeThread:
         """The thread that asks."""
         return self._pending[request_id][0]
 
-    def take_back(self, request_id: int) -> None:
+    def take_back(self, request_id: int | str) -> None:
         """Wait for no answer any more: what was asked fails, and its turn goes on."""
         thread, turn, tool = self._pending.pop(request_id)
         self._resolved(thread, tool, request_id)
@@ -216,8 +216,7 @@ class Tools:
         self._ask(thread, turn, tool, "mcpServer/elicitation/request", params)
 
     def _ask(self, thread: FakeThread, turn: FakeTurn, tool: FakeTool, method: str, params: dict[str, Any]) -> None:
-        request_id = tool.request_id = self._next_request_id
-        self._next_request_id += 1
+        request_id = tool.request_id = self._new_request_id()
         self._pending[request_id] = (thread, turn, tool)
         self._tell_flags(thread)
         if tool.kind == "command":
@@ -225,6 +224,13 @@ class Tools:
         if thread.subscribed:
             params = {"threadId": thread.id, "turnId": turn.id or None, **params}
             self._outbox.send({"method": method, "id": request_id, "params": params})
+
+    def _new_request_id(self) -> int | str:
+        number = self._next_request_id
+        self._next_request_id += 1
+        if not self._setup.has_twin_ids:
+            return number
+        return str(number // 2) if number % 2 else number // 2
 
     def _settle_approval(self, thread: FakeThread, turn: FakeTurn, tool: FakeTool, message: dict[str, Any]) -> bool:
         """Act on a decision; say whether it ended the turn."""
@@ -257,7 +263,7 @@ class Tools:
             turn.diff += diff_of(tool.item or {}, thread.cwd)
             self._tell(thread, "turn/diff/updated", {"turnId": turn.id, "diff": turn.diff})
 
-    def _resolved(self, thread: FakeThread, tool: FakeTool, request_id: int) -> None:
+    def _resolved(self, thread: FakeThread, tool: FakeTool, request_id: int | str) -> None:
         tool.request_id = None
         self._tell(thread, "serverRequest/resolved", {"requestId": request_id})
 

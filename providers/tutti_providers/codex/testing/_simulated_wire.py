@@ -27,7 +27,8 @@ CRASH_SENDS_MAX = 300
 """A process that dies after so many messages has at most this many: about what one simulation makes it say."""
 
 LINE_BYTES_MAX = 64 * 1024
-"""The longest line that a simulated client reads: a real one's bound would cost more than the whole run."""
+"""The longest line that a simulated client reads, unless the model says more: a real one's bound would cost more than
+the whole run."""
 
 CRASHED = 101
 """Exit status of a process that dies of itself."""
@@ -84,11 +85,19 @@ class DrawnWire:
       connection: its number.
       thread_of: the thread that a request of ours was about, by its id; empty for none.
       tell: hears of each write, in bytes, when it begins.
+      line_bytes_max: the longest line that the client reads.
     """
 
     def __init__(
-        self, drawer: FaultDrawer, connection: int, thread_of: Callable[[Any], str], tell: Callable[[int], None]
+        self,
+        drawer: FaultDrawer,
+        connection: int,
+        thread_of: Callable[[Any], str],
+        tell: Callable[[int], None],
+        *,
+        line_bytes_max: int = LINE_BYTES_MAX,
     ) -> None:
+        self._line_bytes_max = line_bytes_max
         self._tell = tell
         self._drawer = drawer
         self._connection = connection
@@ -111,7 +120,7 @@ class DrawnWire:
             lane = self._lanes[thread] = _Lane()
             lane.until = self._drawer.now() + self._drawer.rng.choice(HELD_S)
         out = self._ready if lane is None else lane.lines
-        for name, garbage in (("garbage_frame", self._garbage), ("overlong_line", _overlong)):
+        for name, garbage in (("garbage_frame", self._garbage), ("overlong_line", self._overlong)):
             if self._strikes(name, thread):
                 self._ready.append(garbage(thread))
         out.append(line)
@@ -176,7 +185,6 @@ class DrawnWire:
         self._drawer.strike(name, self._connection, thread)
         return True
 
-
-def _overlong(thread: str) -> bytes:
-    params = {"threadId": thread, "turnId": "t", "itemId": "i", "delta": "x" * LINE_BYTES_MAX}
-    return _line({"method": "item/agentMessage/delta", "params": params})
+    def _overlong(self, thread: str) -> bytes:
+        params = {"threadId": thread, "turnId": "t", "itemId": "i", "delta": "x" * self._line_bytes_max}
+        return _line({"method": "item/agentMessage/delta", "params": params})

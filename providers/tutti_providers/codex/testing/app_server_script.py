@@ -104,7 +104,7 @@ class AppServerMachine:
         return self._requests.turns.texts.get(turn_id, "")
 
     @property
-    def pending_requests(self) -> list[int]:
+    def pending_requests(self) -> list[int | str]:
         """Ids of our requests that the client has not answered."""
         return self._requests.turns.tools.pending
 

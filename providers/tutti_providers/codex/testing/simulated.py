@@ -46,6 +46,9 @@ TOKEN_DELAY_S = 0.01
 PIPE_BYTES = (4096, 64 * 1024)
 """What a pipe holds: a Linux pipe's size, or so little that a server which reads no more is felt."""
 
+TWIN_IDS_CHANCE = 0.3
+"""How often a server's requests come in pairs whose ids differ by their type only."""
+
 SANDBOXES = ("read-only", "workspace-write", "danger-full-access")
 """What sessions of a connection begin with; they can be restricted further then."""
 
@@ -251,15 +254,20 @@ class SimulatedCodex:
     @asynccontextmanager
     async def _open_app_server(self) -> AsyncIterator[Connection]:
         number, rng = len(self._lines), self._rng
+        longest = _line_bytes_max(self._world)
         ours, theirs = memory_pair(rng.choice(PIPE_BYTES))
         unproven = dict(rng.choice(UNPROVEN)) if self._drawer.strikes("version_unproven") else {}
         if unproven:
             self._drawer.strike("version_unproven", number)
         machine = AppServerMachine(self._set_up(number, unproven), DrawnFaults(self._drawer, number))
         facts = WireFacts(
-            number, self._world, machine.text_of, self._tell.record, trio.current_time, line_bytes_max=LINE_BYTES_MAX
+            number, self._world, machine.text_of, self._tell.record, trio.current_time, line_bytes_max=longest
         )
-        wire = DrawnWire(self._drawer, number, facts.thread_of, lambda size: self._tell.went_over(line, size))
+
+        def went_over(size: int) -> None:
+            self._tell.went_over(line, size)
+
+        wire = DrawnWire(self._drawer, number, facts.thread_of, went_over, line_bytes_max=longest)
         line = _Line(number, FakeAppServer(machine, wire), is_proven=not unproven)
         self._lines.append(line)
         transport = _OurEnd(ours, line, facts, self._tell)
@@ -270,7 +278,7 @@ class SimulatedCodex:
             nursery.start_soon(self._disturb, line, name=f"disturb-{number}")
             try:
                 async with open_connection(
-                    transport, name=self.name, rng=random.Random(rng.random()), line_bytes_max=LINE_BYTES_MAX
+                    transport, name=self.name, rng=random.Random(rng.random()), line_bytes_max=longest
                 ) as line.connection:
                     yield line.connection
             finally:
@@ -291,6 +299,7 @@ class SimulatedCodex:
             tool_servers=rng.choice(((), ("tools",))),
             unload_delay_s=rng.choice((None, 0.5)),
             user_input_everywhere=True,
+            has_twin_ids=rng.random() < TWIN_IDS_CHANCE,
             **unproven,
         )
 
@@ -349,6 +358,11 @@ def _held_by(connection: Connection) -> dict[str, int]:
     }
 
 
+def _line_bytes_max(world: World) -> int:
+    """Return the longest line that a client of this world reads: a turn's end repeats all that it said."""
+    return max(LINE_BYTES_MAX, *(2 * sum(map(len, tokens)) for tokens in world.answers.values()))
+
+
 def _leftovers_of_client(connection: Connection, needed: int, agents: int) -> list[str]:
     """What our own side still holds beyond what so many sessions need, and so many sub-agents at most."""
     statistics, held = connection.statistics(), _held_by(connection)
@@ -362,8 +376,10 @@ def _leftovers_of_client(connection: Connection, needed: int, agents: int) -> li
         "R9 requests in flight": held["in_flight"],
         "R9 requests waiting": held["waiting"],
         "R11 requests of the server unanswered": held["open_requests"],
-        "route failures": statistics.router.route_failures,
-        "router failures": statistics.peer.router_failures,
+        "R9 route failures": statistics.router.route_failures,
+        "R9 router failures": statistics.peer.router_failures,
+        "R9 ends by an error of our own": connection.peer.closed is not None
+        and connection.peer.closed.reason == "internal",
     }
     return [f"{what}: {count}" for what, count in left.items() if count]
 

@@ -30,6 +30,7 @@ def one_answer_for_each(facts: Facts) -> Iterator[Violation]:
     for index, record in facts.all_of(Asked, Answered, Settled, TurnEnded, SeenEvent):
         if isinstance(record, Asked):
             asked[record.connection, record.request] = record
+            answered.pop((record.connection, record.request), None)  # asked again under its old id: another request
         elif isinstance(record, Settled):
             settled.add((record.connection, record.request))
         elif isinstance(record, TurnEnded):

@@ -65,16 +65,16 @@ def turns_are_interrupted_before_their_release(facts: Facts) -> Iterator[Violati
 
     Else it runs on, and nobody will ever hear of its end.
     """
-    running: dict[str, tuple[int, str]] = {}
+    running: dict[tuple[int, str], tuple[int, str]] = {}
     reads: dict[int, int] = {}
     deaf: set[int] = set()
     interrupted: set[tuple[str, str]] = set()
     for index, record in facts.all_of(TurnBegan, TurnEnded, InterruptAsked, Read, Fault, ReleaseAsked):
         if isinstance(record, TurnBegan):
-            running[record.child] = index, record.turn
+            running[record.connection, record.child] = index, record.turn
         elif isinstance(record, TurnEnded):
-            if running.get(record.child, (0, ""))[1] == record.turn:
-                del running[record.child]
+            if running.get((record.connection, record.child), (0, ""))[1] == record.turn:
+                del running[record.connection, record.child]
         elif isinstance(record, InterruptAsked):
             interrupted.add((record.child, record.turn))
         elif isinstance(record, Read):
@@ -82,8 +82,8 @@ def turns_are_interrupted_before_their_release(facts: Facts) -> Iterator[Violati
         elif isinstance(record, Fault):
             if record.fault in DEAF:
                 deaf.add(record.connection)
-        elif isinstance(record, ReleaseAsked) and record.child in running and record.connection not in deaf:
-            began, turn = running[record.child]
+        elif isinstance(record, ReleaseAsked) and record.connection not in deaf:
+            began, turn = running.get((record.connection, record.child), (index, ""))
             is_read = began < reads.get(record.connection, -1) and facts.records[began].at_s < record.at_s
             if is_read and (record.child, turn) not in interrupted:
                 owner = facts.owner_of.get(record.child, record.child)
