@@ -43,8 +43,8 @@ class SideOpening:
         self._metrics = metrics
         self._connection = connection
         self._source = source
-        self._asked: ForkParams = fork_params(source.thread_id, source.settings, thread.instructions)
         self._creation = ThreadCreation(connection, thread, lambda opened: check_fork(opened, self._asked))
+        self._asked: ForkParams
 
     async def run(self) -> SideBinding:
         """Fork and inject; return what was seen.
@@ -57,6 +57,8 @@ class SideOpening:
         try:
             with trio.move_on_after(FIRST_ITEM_WAIT_S):
                 await self._source.first_item.wait()
+            # Not before: the source may have been restricted meanwhile.
+            self._asked = fork_params(self._source.thread_id, self._source.settings, self.thread.instructions)
             began = trio.current_time()
             opened = await self._creation.run(self._asked)
             forked = trio.current_time()

@@ -110,6 +110,11 @@ class DrawnWire:
             self._messages_left = drawer.rng.randint(1, CRASH_SENDS_MAX)
         self._dies = False
 
+    @property
+    def is_doomed(self) -> bool:
+        """Whether the process is to die after so many messages."""
+        return self._messages_left < math.inf
+
     def put(self, message: dict[str, Any] | None, line: bytes) -> None:
         """Take a line; from then on the process may be dying."""
         if self._dies:

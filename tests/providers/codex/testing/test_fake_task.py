@@ -22,6 +22,7 @@ from tutti_providers.codex.testing import (
     StopReading,
     serve_fake,
 )
+from tutti_providers.codex.testing._fake_disturbances import Disturbances
 from tutti_side.jsonrpc.transports.memory import MemoryTransport, memory_pair
 
 SCRIPT = ModelScript(
@@ -173,3 +174,47 @@ async def test_a_client_that_does_not_read_holds_only_the_server(autojump_clock:
                 await client.send({"id": 1, "method": "bogus" * 2000, "params": {}})
         assert scope.cancelled_caught
     assert server.exit_status == 0
+
+
+async def test_a_server_that_reads_no_more_for_a_time_reads_all_of_it_then(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """R9: what waited in the pipe is handled late, not lost; what came in the same read as well."""
+    async with fake(StopReading(method="thread/loaded/list", for_s=40.0, times=1)) as (client, _):
+        await client.open_thread()
+        began = trio.current_time()
+        await client.send(*({"id": 10 + n, "method": "thread/loaded/list", "params": {}} for n in range(3)))
+        await client.send({"id": 20, "method": "thread/loaded/list", "params": {}})
+        await client.wait(id=10)
+        assert trio.current_time() == began
+        await client.wait(id=20)
+        assert trio.current_time() == began + 40
+
+
+@pytest.mark.parametrize("how", ["alone", "resumed", "killed"])
+async def test_a_frozen_server_stands_still_until_its_time_is_over_or_it_is_woken_or_killed(
+    how: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    """R9: as a stopped process. Nothing is written, also not what was due meanwhile."""
+    async with fake() as (client, server):
+        await client.start_turn("slow")
+        await client.wait(method="turn/started")
+        began = trio.current_time()
+        server.freeze(100)
+        if how != "alone":
+            await trio.sleep(15)
+            server.resume() if how == "resumed" else server.crash()
+        if how == "killed":
+            with pytest.raises(EOFError):
+                await client.wait(method="turn/completed")
+        else:
+            await client.wait(method="item/agentMessage/delta")
+        assert trio.current_time() - began == (100 if how == "alone" else 15)
+
+
+async def test_a_server_does_something_of_itself_when_it_is_told_to(autojump_clock: trio.testing.MockClock) -> None:
+    """Our choice: the fake's own task sends what follows, so there is one writer."""
+    async with fake() as (client, server):
+        thread = await client.open_thread()
+        server.do(lambda machine: machine.disturb(Disturbances.drop_thread, lambda count: 0, lambda child: None))
+        assert (await client.wait(method="thread/closed"))["params"] == {"threadId": thread}

@@ -9,6 +9,7 @@ import trio.testing
 
 from tutti_providers.codex.errors import RequestRefusedError, UnansweredError
 from tutti_providers.codex.testing import AnswerLate, AnswerTwice, ForkAnswer, ForkOrder, NeverAnswer, Overloaded
+from tutti_providers.codex.testing._fake_disturbances import Disturbances
 from tutti_side import OpenFailedError, SideUnsupportedError
 from tutti_side.contract import Event, OpenSide, ProviderProtocolError, SideRef
 from tutti_side.jsonrpc import REQUEST_DEADLINE_S
@@ -395,3 +396,25 @@ async def test_a_close_of_the_source_aborts_an_open_that_takes_too_long(autojump
         assert SNAPSHOT_WAIT_S <= trio.current_time() - began <= SNAPSHOT_WAIT_S + 1
         await trio.sleep(61)
         made.assert_only(host)
+
+
+async def test_a_source_that_is_restricted_while_an_open_waits_is_forked_as_it_is_then(
+    autojump_clock: Any, bench: Any
+) -> None:
+    """R19, T3: an open on a first turn waits for its first item, and asks for what the source may do after that."""
+    made = bench()
+    async with made.working() as (host, session), trio.open_nursery() as nursery:
+        [live] = made.adapter._live.values()
+        live.thread.first_item = trio.Event()
+        outcomes: list[Any] = []
+        nursery.start_soon(open_one, session, outcomes, trio.CancelScope())
+        await trio.testing.wait_all_tasks_blocked()
+        made.server.do(lambda machine: machine.disturb(Disturbances.tighten_settings, lambda _: 0, lambda _: None))
+        await trio.testing.wait_all_tasks_blocked()
+        live.thread.first_item.set()
+        await trio.testing.wait_all_tasks_blocked()
+
+        [asked] = made.wire.requests(FORK)
+        assert asked["params"]["approvalPolicy"] == "never"
+        await outcomes[0].close()
+        made.assert_only(host, session)
