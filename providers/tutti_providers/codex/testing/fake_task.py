@@ -103,6 +103,7 @@ class FakeAppServer:
         self._orders: deque[str | Callable[[AppServerMachine], list[Action]]] = deque()
         self._killed: int | None = None
         self._frozen_until = 0.0
+        self._shell: _Shell | None = None
         self._woken = trio.Event()
         self._resumed = trio.Event()
 
@@ -130,6 +131,8 @@ class FakeAppServer:
     def resume(self) -> None:
         """End a freeze, and read again, if it reads no more for a time."""
         self._frozen_until = 0.0
+        if self._shell is not None:
+            self._shell.reads_again_at = -math.inf
         self._resumed.set()
         self._resumed = trio.Event()
         self._woken.set()
@@ -152,7 +155,7 @@ class FakeAppServer:
         Cancellation: the transport is closed, as if the process was killed.
         """
         inputs, queue = trio.open_memory_channel[bytes](INPUTS_QUEUED_MAX)
-        shell = _Shell(self.machine, transport, self._wire)
+        shell = self._shell = _Shell(self.machine, transport, self._wire)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._read, transport, inputs, shell)
@@ -194,11 +197,9 @@ class FakeAppServer:
     async def _read(self, transport: Transport, inputs: trio.MemorySendChannel[bytes], shell: "_Shell") -> None:
         """Pass on what comes; an empty chunk says that it ended."""
         while True:
-            while shell.reads_again_at is not None:
+            while not shell.reading:
                 with trio.CancelScope(deadline=shell.reads_again_at):
                     await self._resumed.wait()
-                shell.reads_again_at = None
-                self._woken.set()
             try:
                 data = await transport.receive_some(READ_BYTES)
             except TransportBrokenError:
@@ -224,20 +225,22 @@ class _Shell:
         self._timers: list[tuple[float, int]] = []
         self._rest = b""
         self._lines: deque[bytes] = deque()
-        self.reads_again_at: float | None = None
-        """Nothing is read before then; None while it reads."""
+        self.reads_again_at = -math.inf
+        """Nothing is read before then."""
         self.status: int | None = None
 
     @property
     def reading(self) -> bool:
-        return self.reads_again_at is None
+        return self.reads_again_at <= trio.current_time()
 
     @property
     def has_lines(self) -> bool:
         return bool(self._lines)
 
     def deadline(self) -> float:
-        return min(self._timers[0][0] if self._timers else math.inf, self._wire.next_due())
+        """When there is something to do again, if nothing comes before."""
+        resumes = math.inf if self.reading else self.reads_again_at
+        return min(self._timers[0][0] if self._timers else math.inf, self._wire.next_due(), resumes)
 
     async def wake(self) -> None:
         """Do what is due: one timer, or what the wire has held."""
