@@ -55,7 +55,7 @@ from tutti_side.jsonrpc import (
 )
 from tutti_side.nursery import open_service_nursery
 
-__all__ = ["CLEANUP_DEADLINE_S", "Connection", "ConnectionStatistics", "Release", "open_connection"]
+__all__ = ["CLEANUP_DEADLINE_S", "RECLAIM_S", "Connection", "ConnectionStatistics", "Release", "open_connection"]
 
 R = TypeVar("R")
 
@@ -82,8 +82,8 @@ RELEASE_PAUSE_S_MAX = 30.0
 
 
 RECLAIM_S = 30.0
-"""Who loads a thread again waits so long for the answer to an earlier load that was given up: it would be released when
-it came."""
+"""Who loads a thread again waits so long for the answer to an earlier load that was given up, which would be released
+when it came, and for the end of an earlier close."""
 
 
 class ConnectionStatistics(msgspec.Struct, frozen=True, kw_only=True):

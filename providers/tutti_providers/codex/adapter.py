@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 import trio
 
-from tutti_providers.codex._connection import CLEANUP_DEADLINE_S, Connection, ConnectionStatistics
+from tutti_providers.codex._connection import CLEANUP_DEADLINE_S, RECLAIM_S, Connection, ConnectionStatistics
 from tutti_providers.codex._creation import ThreadCreation
 from tutti_providers.codex._input import input_of
 from tutti_providers.codex._reconcile import names_another_turn, says_not_active
@@ -172,6 +172,7 @@ class CodexAdapter:
         self._connecting = trio.Lock()
         self._connection: Connection | None = None
         self._live: dict[ScopeRef, _Live] = {}
+        self._closings: dict[ScopeRef, trio.Event] = {}
         self._openings: dict[SideRef, SideOpening] = {}
 
     def statistics(self) -> Mapping[str, ConnectionStatistics]:
@@ -244,6 +245,10 @@ class CodexAdapter:
         check: Callable[[OpenedThread], str | None],
         sink: EventSink,
     ) -> SessionBinding:
+        closing = self._closings.get(ref)
+        if closing is not None:  # of the same session, which the server had unloaded: it still has route and lease
+            with trio.move_on_after(RECLAIM_S):
+                await closing.wait()
         connection = await self._lease(ref)
         thread = CodexThread(
             sink,
@@ -316,6 +321,7 @@ class CodexAdapter:
             return
         thread, connection = live.thread, live.connection
         released = thread.lost
+        closing = self._closings[ref] = trio.Event()
         try:
             if not thread.lost:
                 thread.begin_close()
@@ -330,6 +336,9 @@ class CodexAdapter:
                 self._let_go(_Live(connection, agent), released=False)
             self._let_go(live, released=released)
             connection.give_back(ref)
+            if self._closings.get(ref) is closing:
+                del self._closings[ref]
+            closing.set()
 
     async def _close_sub_agents(self, live: _Live) -> None:
         """Close what the thread's agent started, all at once, each as the thread itself is closed."""

@@ -418,3 +418,21 @@ async def test_a_source_that_is_restricted_while_an_open_waits_is_forked_as_it_i
         assert asked["params"]["approvalPolicy"] == "never"
         await outcomes[0].close()
         made.assert_only(host, session)
+
+
+async def test_a_session_is_resumed_after_the_server_unloaded_it_though_its_close_is_not_answered_yet(
+    autojump_clock: Any, bench: Any
+) -> None:
+    """R5, R6: the route of the one would refuse the other, and its lease go. Source: found by the simulator."""
+    made = bench(faults=(AnswerLate(method="thread/unsubscribe", after_s=3, times=1),))
+    async with made.host() as host:
+        session = await host.start_session(cwd="/project", session_id="s")
+        await session.ask("what?")
+        other = await host.start_session(cwd="/project")
+        made.server.do(lambda machine: machine.disturb(Disturbances.drop_thread, lambda _: 0, lambda _: None))
+        await trio.testing.wait_all_tasks_blocked()
+        assert session.scope.state == "closed"
+
+        resumed = await host.resume_session("s")
+        assert (await resumed.ask("what?")).text == "s0 s1 "
+        made.assert_only(host, other, resumed)
