@@ -81,6 +81,9 @@ __all__ = ["TURN_END_WAIT_S", "CodexAdapter", "open_adapter"]
 TURN_END_WAIT_S = 5.0
 """How long a close waits for the end of the turn that it interrupted; some milliseconds when the server is well."""
 
+SUB_AGENT_BEGIN_WAIT_S = 1.0
+"""How long a close waits for a sub-agent's first turn, so that it can be interrupted; it begins in milliseconds."""
+
 START_ANSWER_WAIT_S = 30.0
 """How long a thread counts as busy after the caller of an unanswered ``turn/start`` has gone. A turn that the server
 began all the same says so by its ``turn/started``, which makes the thread busy again."""
@@ -350,6 +353,9 @@ class CodexAdapter:
 
     async def _close_sub_agent(self, parent: CodexThread, live: _Live) -> None:
         agent = live.thread
+        if not agent.has_turn:  # it was only just started: its turn would begin when nobody hears of it any more
+            with trio.move_on_after(SUB_AGENT_BEGIN_WAIT_S):
+                await agent.first_item.wait()
         await self._end_turn(live)
         await self._clean(live)
         agent.detach()

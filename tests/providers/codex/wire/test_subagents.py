@@ -12,6 +12,7 @@ import trio
 import trio.testing
 
 from tutti_providers.codex._subagents import SUB_AGENTS_MAX
+from tutti_providers.codex.adapter import SUB_AGENT_BEGIN_WAIT_S
 from tutti_providers.codex.testing._fake_threads import FakeThread
 from tutti_side.contract import Audit, MessageDelta, StatePatch, SubAgentEvent, TurnCompleted, TurnStarted
 
@@ -199,6 +200,35 @@ async def test_a_sub_agent_is_closed_with_its_parent(autojump_clock: Any, bench:
 
 def turn_of_running(agent: str, turn: str) -> list[Frame]:
     return [{"method": "turn/started", "params": {"threadId": agent, "turn": {"id": turn, "status": "inProgress"}}}]
+
+
+async def test_a_sub_agent_whose_turn_has_not_begun_at_the_close_is_interrupted_when_it_does(
+    autojump_clock: Any, bench: Any
+) -> None:
+    """R6: named as started, and its first turn still to come; unheard of it would run on."""
+    made = bench()
+    async with made.working() as (host, session), trio.open_nursery() as nursery:
+        scene = await stage(made, session, "side")
+        agent = made.machine.threads[AGENT] = FakeThread(AGENT, made.setup, {"ephemeral": True})
+        await scene.say(spawned(scene.thread_id, scene.turn.id, AGENT))
+        turns, outbox = made.machine._requests.turns, made.machine._outbox
+
+        def begin() -> None:
+            inputs = [{"type": "text", "text": "hold on"}]
+            turn = turns.begin(agent, inputs)
+            turns.announce(agent, turn)
+            turns.play(agent, turn, inputs)
+
+        outbox.at_gate("its turn begins", begin)
+        nursery.start_soon(scene.holder.close)
+        await trio.sleep(SUB_AGENT_BEGIN_WAIT_S / 2)
+        made.server.open_gate("its turn begins")
+        await scene.holder.close()
+        assert agent.turn is None
+        assert not agent.subscribed
+        of_agent = [frame["method"] for frame in made.wire.sent if frame.get("params", {}).get("threadId") == AGENT]
+        assert of_agent == ["turn/interrupt", "thread/backgroundTerminals/clean", "thread/unsubscribe"]
+        made.assert_only(host, session)
 
 
 async def test_a_sub_agent_that_can_not_be_let_go_now_is_released_in_the_background(
