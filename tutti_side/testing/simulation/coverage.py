@@ -8,7 +8,9 @@ __all__ = ["IMPOSSIBLE", "STATES", "Coverage"]
 STATES = ("reserved", "opening", "open", "closing", "draining", "closed", "expired", "failed")
 """Of a Side's lifecycle, in its order."""
 
-IMPOSSIBLE: Mapping[tuple[str, str], str] = {}
+IMPOSSIBLE: Mapping[tuple[str, str], str] = {
+    (state, "version_unproven"): "a connection shows its version before there is any session on it" for state in STATES
+}
 """Pairs of state and fault that cannot be met, each with the reason."""
 
 SHARE_MIN = 0.95

@@ -72,6 +72,13 @@ class Disturbances:
             tell(thread.id)
             self._requests.turns.tools.ask_for_ended_turn(thread)
 
+    def ask_for_permissions(self, choose: Choose, tell: Tell) -> None:
+        """A turn that runs wants to reach further than its policy lets it, in a Side too."""
+        thread = _one(choose, [thread for thread in self._heard() if thread.turn is not None and thread.turn.streaming])
+        if thread is not None:
+            tell(thread.id)
+            self._requests.turns.tools.ask_for_permissions(thread, thread.turn)
+
     def take_question_back(self, choose: Choose, tell: Tell) -> None:
         """Resolve what a thread asks, without an answer."""
         tools = self._requests.turns.tools

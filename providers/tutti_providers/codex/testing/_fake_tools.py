@@ -94,6 +94,12 @@ class Tools:
         turn.over = True
         self._ask_elicitation(thread, turn, FakeTool(item=None, turn_id=turn.id, kind="elicitation"), "docs", "Late?")
 
+    def ask_for_permissions(self, thread: FakeThread, turn: FakeTurn) -> None:
+        """Ask whether the running turn may reach further than its policy; it goes on once that is answered."""
+        tool = self._add(turn, FakeTool(item=None, turn_id=turn.id, kind="permissions"))
+        params = {"itemId": f"call_more_{turn.id}", "permissions": {"network": {"enabled": True}}, "reason": None}
+        self._ask(thread, turn, tool, "item/permissions/requestApproval", params)
+
     def thread_of(self, request_id: int | str) -> FakeThread:
         """The thread that asks."""
         return self._pending[request_id][0]

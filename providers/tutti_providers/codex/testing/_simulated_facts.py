@@ -40,6 +40,7 @@ KINDS = {
     "item/fileChange/requestApproval": "change",
     "item/tool/requestUserInput": "input",
     "mcpServer/elicitation/request": "elicitation",
+    "item/permissions/requestApproval": "permissions",
 }
 """What the server asks, in the words of the records."""
 

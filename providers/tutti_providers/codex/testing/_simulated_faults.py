@@ -110,14 +110,14 @@ FAULT_POINTS: Mapping[str, FaultPoint] = {
         kind=ForkOrder,
         draw=lambda rng, method: ForkOrder(order=tuple(rng.sample(FORK_MESSAGES, rng.randint(1, 6)))),
     ),
-    "fork_durable": _fork(0.01, "A fork is not ephemeral.", thread={"ephemeral": False}),
-    "fork_with_path": _fork(0.01, "A fork is written to a file.", thread={"path": "/x"}),
+    "fork_durable": _fork(0.015, "A fork is not ephemeral.", thread={"ephemeral": False}),
+    "fork_with_path": _fork(0.015, "A fork is written to a file.", thread={"path": "/x"}),
     "fork_of_another": _fork(
-        0.01, "A fork names another source.", thread={"forkedFromId": "01a0ffff-0000-7000-8000-00000000beef"}
+        0.015, "A fork names another source.", thread={"forkedFromId": "01a0ffff-0000-7000-8000-00000000beef"}
     ),
-    "fork_other_model": _fork(0.01, "A fork runs another model than was asked for.", result={"model": "other"}),
-    "fork_malformed": _fork(0.01, "A fork's answer lacks what its form has.", without=("ephemeral", "cwd", "status")),
-    "fork_known_child": _fork(0.01, "A fork's answer names a thread that was there before.", known_child=True),
+    "fork_other_model": _fork(0.015, "A fork runs another model than was asked for.", result={"model": "other"}),
+    "fork_malformed": _fork(0.015, "A fork's answer lacks what its form has.", without=("ephemeral", "cwd", "status")),
+    "fork_known_child": _fork(0.015, "A fork's answer names a thread that was there before.", known_child=True),
     # Turns
     "turn_started_early": FaultPoint(
         says="A turn starts before its start is answered.",
@@ -161,6 +161,7 @@ FAULT_POINTS: Mapping[str, FaultPoint] = {
     "thread_dropped": _moment(0.1, "A thread in use is unloaded.", Disturbances.drop_thread),
     "sub_agent_turn": _moment(1.0, "An agent that a turn has called has a turn.", Disturbances.play_sub_agent),
     "ended_turn_asks": _moment(1.0, "A turn that is over asks something.", Disturbances.ask_for_ended_turn),
+    "permissions_asked": _moment(1.0, "A turn asks for more than its policy allows.", Disturbances.ask_for_permissions),
     "question_taken_back": _moment(
         3.0, "What a turn asks is resolved without an answer.", Disturbances.take_question_back
     ),

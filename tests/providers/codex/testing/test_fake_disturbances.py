@@ -15,6 +15,7 @@ EVERY = (
     Disturbances.drop_thread,
     Disturbances.play_sub_agent,
     Disturbances.ask_for_ended_turn,
+    Disturbances.ask_for_permissions,
     Disturbances.take_question_back,
     Disturbances.resolve_nothing,
 )
@@ -102,6 +103,24 @@ def test_a_turn_that_is_over_asks_something(make_client: MakeClient) -> None:
     client.actions.clear()
     client.answer(0, {"action": "decline", "content": None})
     assert client.methods == ["serverRequest/resolved"]
+
+
+@pytest.mark.parametrize("answer", [{"permissions": {}}, {"permissions": {"network": {"enabled": True}}}])
+def test_a_turn_asks_for_more_than_its_policy_allows_and_waits_for_the_answer(
+    make_client: MakeClient, answer: dict[str, Any]
+) -> None:
+    """R19: a Side has to refuse it."""
+    client = make_client()
+    thread = client.start(turns=0)
+    turn = client.turn(thread, "hold")
+
+    assert disturb(client, Disturbances.ask_for_permissions) == [thread]
+    (asked,) = client.notes("item/permissions/requestApproval")
+    assert (asked["threadId"], asked["turnId"], asked["permissions"]) == (thread, turn, {"network": {"enabled": True}})
+    client.actions = client.machine.open_gate("held")
+    assert client.notes("turn/completed") == []
+    client.answer(0, answer)
+    assert client.notes("turn/completed") != []
 
 
 @pytest.mark.parametrize("text", ["command", "patch", "elicit"])
