@@ -9,6 +9,7 @@ import trio
 
 from tutti_side.contract import (
     Event,
+    Gap,
     InteractionRequested,
     InteractionResolved,
     MessageDelta,
@@ -97,6 +98,8 @@ class Watchers:
                         self._break(f"R1 a foreign text reached {owner}")
                     if isinstance(event, InteractionRequested):
                         asked(event)
+                    if isinstance(event, Gap):  # then only the terminal event comes, behind what was missed
+                        following = event.last + 1
                 if leaves_after is not None:
                     leaves_after -= 1
                     if leaves_after < 0:
