@@ -376,20 +376,29 @@ def view_of(model: Model) -> View:
 
 
 def explanations(model: Model, calls: Sequence[tuple[int, Operation]]) -> list[Model]:
-    """Every order in which the model can take these calls, the second before the first is done, or behind it."""
+    """Every order in which the model can take these calls, the second before the first is done, or behind it.
+
+    A call that is left in the instant in which it is refused may come to either.
+    """
     found: list[Model] = []
     for order in {tuple(calls): None, tuple(reversed(calls)): None}:
         for settles in (True, False) if len(calls) > 1 else (True,):
             tried = deepcopy(model)
+            late: list[int] = []
             for number, op in order:
                 if op.kind == "leave" and op.number in tried.calls:
                     tried.calls[number] = "ok"
+                    late += [op.number] if tried.calls[op.number] != "ok" else []
                     continue
                 tried.begin(number, op)
                 if settles:
                     tried.settle()
             tried.settle()
             found.append(tried)
+            for left in late:
+                cut = deepcopy(tried)
+                cut.calls[left] = "cancelled"
+                found.append(cut)
     return found
 
 
