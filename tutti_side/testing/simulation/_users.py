@@ -99,7 +99,7 @@ class Users:
 
     def _take_session(self, slot: Slot, session: SessionHandle, caller: Caller) -> None:
         slot.handle = session
-        if caller.rng.random() < 0.9:
+        if caller.rng.random() < 0.9 or slot.owner == self.stage.flooded:
             self.follow(session, slot.owner, caller)
 
     def follow(
@@ -146,7 +146,7 @@ class Users:
     async def use(self, handle: SessionHandle | SideHandle, owner: str, caller: Caller) -> None:
         """Do a few drawn things with a session or Side."""
         rng = caller.rng
-        for _ in range(rng.randrange(4)):
+        for _ in range(3 if owner == self.stage.flooded else rng.randrange(4)):
             number = FLOOD if owner == self.stage.flooded else rng.randrange(QUESTIONS)
             way = rng.choices(("ask", "send", "wait", "cancel", "pause"), weights=(5, 1, 2, 3, 1))[0]
             if way == "ask":
@@ -179,6 +179,7 @@ class Users:
         """Open a Side of a session, in one of the three ways."""
         source, ref = session.ref, side_ref(owner)
         told = f"{side_mark(owner)} Be brief."
+        subscribe = subscribe or owner == self.stage.flooded
         way = caller.rng.choice(("handle", "host", "controller"))
         if way == "handle" and ref.workspace == source.workspace:
             begin = partial(

@@ -53,7 +53,7 @@ ASKING = 3
 FLOOD = 9
 """The answer to this question is more than a subscriber's queue holds; few runs have it, and one owner."""
 
-FLOOD_CHANCE = 0.02
+FLOOD_CHANCE = 0.03
 """How often a run has it: ten megabytes take time."""
 
 FLOOD_TOKENS = 36
