@@ -1,7 +1,8 @@
 """The interactions of one thread: what the server asks there, and how each is settled exactly once. Synchronous.
 
 A request becomes an event, or is refused at once when no user could answer it: it is not of a kind that users answer,
-its turn is over, nobody listens to the thread, or too many wait already. It is settled by our answer and the server's
+its turn is over, nobody listens to the thread, too many wait already, or its id was another's: a late answer to that
+one must never be taken for an answer to this. It is settled by our answer and the server's
 word about it, by its turn's end, or by the thread's; whichever comes first counts, and the others find nothing left.
 """
 
@@ -34,6 +35,9 @@ PENDING_MAX = 256
 REQUEST_BYTES_MAX = 1 << 20
 """A request longer than that is refused, and paths longer than that together are not remembered: with `PENDING_MAX` and
 `CHANGES_MAX` it bounds what one thread keeps."""
+
+SETTLED_MAX = 1_024
+"""Settled interactions whose ids are remembered: the runtime knows as many, and takes none of them for new."""
 
 CHANGES_MAX = 64
 """File changes whose paths are remembered for their approvals."""
@@ -81,6 +85,7 @@ class ThreadInteractions:
         self._unread = unread
         self._in_side = in_side
         self._pending: dict[InteractionId, Pending] = {}
+        self._settled: dict[InteractionId, None] = {}
         self._changes: dict[str, tuple[str, ...]] = {}
 
     def __len__(self) -> int:
@@ -111,7 +116,14 @@ class ThreadInteractions:
             self._unread["malformed"] += 1
             pending = None
         full = len(self._pending) >= PENDING_MAX or len(message.line) > REQUEST_BYTES_MAX
-        if pending is None or full or not heard or pending.requested.turn_id in ended_turns:
+        if (
+            pending is None
+            or full
+            or not heard
+            or pending.requested.turn_id in ended_turns
+            or pending.interaction_id in self._pending
+            or pending.interaction_id in self._settled
+        ):
             self._unread["refused"] += 1
             refuse(self._asker, request_id, method)
             return Audit("request_declined", method)
@@ -170,4 +182,7 @@ class ThreadInteractions:
 
     def _settle(self, pending: Pending) -> Event:
         del self._pending[pending.interaction_id]
+        self._settled[pending.interaction_id] = None
+        if len(self._settled) > SETTLED_MAX:
+            del self._settled[next(iter(self._settled))]
         return InteractionResolved(pending.interaction_id, "answered" if pending.answered else "superseded")

@@ -100,6 +100,23 @@ def test_an_answer_that_cannot_be_written_leaves_it_open() -> None:
     assert thread.interactions.respond(event.interaction_id, ACCEPT)
 
 
+@pytest.mark.parametrize(("answered", "settled"), [(True, True), (True, False), (False, True)])
+def test_a_request_whose_id_was_anothers_is_refused_and_not_left_waiting(answered: bool, settled: bool) -> None:
+    """R11: who answers the first one late would answer the second; shown to nobody, it waited until the close."""
+    thread = Thread()
+    first = thread.ask(0)
+    if answered:
+        thread.interactions.respond(first.interaction_id, ACCEPT)
+    if settled:
+        thread.interactions.resolved(0)
+    sent = len(thread.asker.sent)
+    assert isinstance(thread.ask(0), Audit)
+    assert thread.asker.sent[sent:] == [(0, {"decision": "decline"})]
+    assert not thread.interactions.respond(first.interaction_id, ACCEPT)
+    assert len(thread.interactions) == (0 if settled else 1)
+    assert isinstance(thread.ask("0"), InteractionRequested)
+
+
 def test_what_is_refused_or_has_another_form_is_counted() -> None:
     """Our choice: a server that changes its forms must be seen to."""
     thread = Thread()
