@@ -82,12 +82,14 @@ from tutti_side.contract.ids import (
     new_id,
 )
 from tutti_side.contract.interactive import (
+    ANSWER_BYTES_MAX,
     InteractionAnswer,
     InteractionKind,
     InteractionOption,
     InteractionQuestion,
     InteractiveAdapter,
     InvalidAnswerError,
+    check_answer,
 )
 from tutti_side.contract.metadata import HOST_CONTEXT_BYTES_MAX, SourceMetadata, SourceMetadataPort
 from tutti_side.contract.notices import NO_NOTICES, NOTICE_TEXT_MAX, Notice, NoticeKind, NoticePort, RateLimit
@@ -123,6 +125,7 @@ from tutti_side.contract.work import (
 
 __all__ = [
     "ADAPTER_EVENTS",
+    "ANSWER_BYTES_MAX",
     "CONTENT_BLOCKS_MAX",
     "CONTENT_BYTES_MAX",
     "HOST_CONTEXT_BYTES_MAX",
@@ -228,6 +231,7 @@ __all__ = [
     "UsageUpdated",
     "WarningRaised",
     "WorkspaceId",
+    "check_answer",
     "check_content",
     "check_id",
     "check_instructions",

@@ -6,7 +6,7 @@ more is declined by the adapter, never accepted.
 """
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 import msgspec
 
@@ -15,13 +15,18 @@ from tutti_side.contract.ids import InteractionId, ScopeRef
 from tutti_side.errors import TuttiSideError
 
 __all__ = [
+    "ANSWER_BYTES_MAX",
     "InteractionAnswer",
     "InteractionKind",
     "InteractionOption",
     "InteractionQuestion",
     "InteractiveAdapter",
     "InvalidAnswerError",
+    "check_answer",
 ]
+
+ANSWER_BYTES_MAX = 1 << 20
+"""Bound on the text of one answer, in UTF-8 bytes."""
 
 
 class InteractionOption(msgspec.Struct, frozen=True, gc=False):
@@ -43,6 +48,10 @@ class InteractionQuestion(msgspec.Struct, frozen=True):
     takes_free_text: bool = True
     is_secret: bool = False
     """The answer must not be shown or kept."""
+    is_optional: bool = False
+    """It may be left out of an answer."""
+    takes_several: bool = False
+    """Several of the options may be chosen."""
 
 
 class InteractionAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +75,41 @@ class InvalidAnswerError(TuttiSideError):
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field} {problem}")
         self.field = field
+
+
+def check_answer(answer: InteractionAnswer) -> InteractionAnswer:
+    """Return the answer with each question's answers as a tuple; callers are not all typed.
+
+    A bare string in place of a tuple is refused: as a row of letters it would reach the provider as another answer.
+
+    Raises:
+      InvalidAnswerError: not an answer, a part of another type, a lone surrogate, or over `ANSWER_BYTES_MAX`.
+    """
+    if not isinstance(answer, InteractionAnswer):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidAnswerError("answer", f"is a {type(answer).__name__}; give an InteractionAnswer")
+    option_id, answers = cast("tuple[object, object]", (answer.option_id, answer.answers))
+    if not isinstance(option_id, str | None):
+        raise InvalidAnswerError("option_id", f"is a {type(option_id).__name__}, not a string")
+    if not isinstance(answers, Mapping):
+        raise InvalidAnswerError("answers", f"is a {type(answers).__name__}; give question id → tuple of strings")
+    checked: dict[str, tuple[str, ...]] = {}
+    size_bytes = 0
+    for key, values in cast("Mapping[object, object]", answers).items():
+        if not isinstance(key, str):
+            raise InvalidAnswerError("answers", f"has a {type(key).__name__} as a question's id")
+        if not isinstance(values, tuple | list):
+            raise InvalidAnswerError(f"answers[{key!r}]", f"is a {type(values).__name__}; give a tuple of strings")
+        for value in cast("tuple[object, ...]", values):
+            if not isinstance(value, str):
+                raise InvalidAnswerError(f"answers[{key!r}]", f"holds a {type(value).__name__}, not a string")
+            try:
+                size_bytes += len(value.encode())
+            except UnicodeEncodeError:
+                raise InvalidAnswerError(f"answers[{key!r}]", "holds a lone surrogate, which is not text") from None
+        checked[key] = tuple(cast("tuple[str, ...]", values))
+    if size_bytes > ANSWER_BYTES_MAX:
+        raise InvalidAnswerError("answers", f"is {size_bytes} bytes of text; at most {ANSWER_BYTES_MAX}")
+    return InteractionAnswer(option_id=option_id, answers=checked)
 
 
 @runtime_checkable

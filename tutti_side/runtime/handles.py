@@ -31,6 +31,7 @@ from tutti_side.contract import (
     TurnId,
     TurnMode,
     TurnNotActiveError,
+    check_answer,
     check_content,
     check_id,
     new_id,
@@ -331,7 +332,7 @@ class _ScopeHandle:
         if not isinstance(adapter, InteractiveAdapter):
             raise InteractionInvalidError(interaction_id, "provider", "takes no answers")
         try:
-            sent = adapter.respond(self.scope.ref, interaction_id, answer)
+            sent = adapter.respond(self.scope.ref, interaction_id, check_answer(answer))
         except InvalidAnswerError as error:
             raise InteractionInvalidError(interaction_id, error.field, str(error)) from error
         except ProviderLostError as error:

@@ -5,12 +5,11 @@ refuses it. In a Side nothing is offered that reaches beyond it: no permission i
 the execution policy, which write into Codex' home, are offered nowhere.
 """
 
-import math
 from collections.abc import Callable, Mapping
-from typing import cast
 
 import msgspec
 
+from tutti_providers.codex._forms import check_answers, form_of
 from tutti_providers.codex.schema.server_requests import (
     ApplyPatchApproval,
     CommandApproval,
@@ -40,8 +39,6 @@ from tutti_side.contract import (
     TurnId,
 )
 from tutti_side.jsonrpc import RequestId
-
-JsonObject = dict[str, object]
 
 __all__ = ["Pending", "interaction_id_of", "pending_of"]
 
@@ -215,79 +212,27 @@ def _questions(request: UserInputRequest) -> _Built:
     )
 
     def encode(answer: InteractionAnswer) -> object:
-        _check_answers(answer, questions)
+        check_answers(answer.answers, questions)
         return UserInputAnswer(answers={key: UserInputReply(answers=value) for key, value in answer.answers.items()})
 
     title = request.questions[0].header if request.questions else ""
     return "question", title or "a question", "", (), questions, encode
 
 
-def _check_answers(answer: InteractionAnswer, questions: tuple[InteractionQuestion, ...]) -> None:
-    known = {question.id: question for question in questions}
-    for key, values in answer.answers.items():
-        question = known.get(key)
-        if question is None:
-            raise InvalidAnswerError(f"answers[{key!r}]", "answers no question that was asked")
-        if not question.takes_free_text and not set(values) <= set(question.options):
-            raise InvalidAnswerError(f"answers[{key!r}]", "is not one of the offered answers")
-    missing = [key for key in known if key not in answer.answers]
-    if missing:
-        raise InvalidAnswerError(f"answers[{missing[0]!r}]", "is missing")
-
-
-def _elicitation(request: Elicitation) -> _Built:
+def _elicitation(request: Elicitation) -> _Built | None:
+    """Show a form, or the page that the user is to visit: its address, too, since nothing opens it for them."""
     options = (ACCEPT, DECLINE, DISMISS)
-    fields = _fields_of(request.requested_schema) if request.mode == "form" else {}
-    questions = tuple(
-        InteractionQuestion(
-            id=name,
-            text=str(field.get("title") or field.get("description") or name),
-            options=tuple(str(choice) for choice in cast("list[object]", field.get("enum") or [])),
-            takes_free_text="enum" not in field,
-        )
-        for name, field in fields.items()
-    )
+    if request.mode not in ("form", "url"):
+        return None  # a form of a kind that we don't read: its fields would be accepted unseen
+    form = form_of(request.requested_schema) if request.mode == "form" else None
+    questions = () if form is None else form.questions
 
     def encode(answer: InteractionAnswer) -> object:
         if _option(answer, options) != "accept":
             return ElicitationAnswer(action="decline" if answer.option_id == "decline" else "cancel")
-        _check_answers(answer, questions)
-        content = {name: _typed(name, values, fields[name]) for name, values in answer.answers.items()}
-        return ElicitationAnswer(action="accept", content=content)
+        return ElicitationAnswer(action="accept", content=None if form is None else form.content(answer.answers))
 
     title = f"{request.server_name} asks"
-    return ("question" if questions else "approval"), title, request.message, options, questions, encode
-
-
-def _fields_of(schema: object) -> dict[str, JsonObject]:
-    """Return the properties of a form's schema, as far as it has any."""
-    if not isinstance(schema, dict):
-        return {}
-    properties = cast("JsonObject", schema).get("properties")
-    if not isinstance(properties, dict):
-        return {}
-    fields = cast("dict[str, object]", properties)
-    return {name: cast("JsonObject", field) for name, field in fields.items() if isinstance(field, dict)}
-
-
-def _typed(name: str, values: tuple[str, ...], field: JsonObject) -> object:
-    """Read one field of a form as the type that its schema wants."""
-    text = values[0] if values else ""
-    wanted = field.get("type")
-    try:
-        if wanted == "integer":
-            return int(text)
-        if wanted == "number":
-            return _finite(float(text))
-        if wanted == "boolean":
-            return {"true": True, "false": False}[text.strip().lower()]
-    except (ValueError, KeyError):
-        raise InvalidAnswerError(f"answers[{name!r}]", f"is no {wanted}") from None
-    return text
-
-
-def _finite(number: float) -> float:
-    """Return the number, if JSON has it: ``nan`` and ``inf`` would be written as null."""
-    if not math.isfinite(number):
-        raise ValueError
-    return number
+    parts = (request.message, request.url if request.mode == "url" else None)
+    detail = "\n".join(part for part in parts if part)
+    return ("question" if questions else "approval"), title, detail, options, questions, encode

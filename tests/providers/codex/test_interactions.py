@@ -149,6 +149,24 @@ def test_a_form_whose_schema_says_nothing_is_an_approval(schema: object) -> None
     assert must("mcpServer/elicitation/request", params).requested.kind == "approval"
 
 
+ELICITATION = "mcpServer/elicitation/request"
+
+
+def test_a_page_to_visit_is_shown_with_its_address() -> None:
+    """Issue D, item 2: the address is all there is to answer by, and was not told; there is nothing to fill in."""
+    params = {"threadId": "side", "serverName": "el", "mode": "url", "message": "Sign in", "elicitationId": "e"}
+    found = must(ELICITATION, {**params, "url": "https://el.example/in"})
+    assert (found.requested.kind, found.requested.detail) == ("approval", "Sign in\nhttps://el.example/in")
+    assert encoded(found, option_id="accept") == {"action": "accept"}
+
+
+@pytest.mark.parametrize("mode", ["openai/form", "openaiForm", "later"])
+def test_a_form_of_a_kind_that_is_not_read_is_not_accepted_unseen(mode: str) -> None:
+    """R11: nobody would know what they agree to, and an empty form would go back."""
+    params = {"threadId": "side", "serverName": "el", "mode": mode, "message": "Who?", "requestedSchema": SCHEMA}
+    assert pending(ELICITATION, params) is None
+
+
 @pytest.mark.parametrize("method", ["item/tool/call", "account/chatgptAuthTokens/refresh", "unknown/method"])
 def test_what_no_user_answers_is_no_interaction(method: str) -> None:
     """Issue D: dynamic tool calls and token refresh get a clear error, not a user's answer."""

@@ -1,7 +1,7 @@
 """What a provider asks: every kind, answered once, by nobody late, declined in the end."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -9,6 +9,7 @@ import trio.testing
 
 from tutti_side import SessionExpiredError, SideExpiredError, SideHandle, open_host
 from tutti_side.contract import (
+    ANSWER_BYTES_MAX,
     InteractionAnswer,
     InteractionId,
     InteractionKind,
@@ -90,6 +91,36 @@ async def test_an_answer_that_it_does_not_take_leaves_it_open(provider: Provider
         assert len(side.interactions) == 1
         side.respond(I, ACCEPT)
         assert len(adapter.answers) == 1
+
+
+BAD_ANSWERS: dict[str, tuple[Any, str]] = {
+    "no answer at all": ("accept", "answer"),
+    "an option that is no string": (InteractionAnswer(option_id=cast("Any", 1)), "option_id"),
+    "pairs": (InteractionAnswer(answers=cast("Any", [("q1", ("a",))])), "answers"),
+    "an id that is no string": (InteractionAnswer(answers=cast("Any", {1: ("a",)})), "answers"),
+    "a bare string": (InteractionAnswer(answers=cast("Any", {"q1": "a", "q2": ("b",)})), "answers['q1']"),
+    "nothing": (InteractionAnswer(answers=cast("Any", {"q1": None})), "answers['q1']"),
+    "numbers": (InteractionAnswer(answers=cast("Any", {"q1": (1,)})), "answers['q1']"),
+    "a lone surrogate": (InteractionAnswer(answers={"q1": ("\ud800",)}), "answers['q1']"),
+    "a book": (InteractionAnswer(answers={"q1": ("a" * (ANSWER_BYTES_MAX + 1),)}), "answers"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_ANSWERS)
+async def test_an_answer_of_another_shape_is_refused_before_the_provider_sees_it(provider: Provider, bad: str) -> None:
+    """R11: callers are not all typed; on 0.163 a bare string went out unreadable, and counted as a refusal."""
+    answer, field = BAD_ANSWERS[bad]
+    adapter = provider.adapter
+    async with open_host(provider) as host:
+        side = await open_one(host)
+        request, good = KINDS["question"]
+        adapter.ask(side.scope.ref, request)
+        with pytest.raises(InteractionInvalidError) as caught:
+            side.respond(I, answer)
+        assert caught.value.field == field
+        assert (side.interactions, adapter.answers) == ((request,), [])
+        side.respond(I, InteractionAnswer(answers=cast("Any", {"q1": ["a"], "q2": ("b", "c")})))
+        assert adapter.answers == [(I, good)]
 
 
 async def test_what_the_provider_took_back_is_not_live(provider: Provider) -> None:
