@@ -62,7 +62,7 @@ SESSIONS = ("p0", "p0", "p1", "p2", "s2")
 SIDES = ("s0", "s0", "s1", "s2", "p2")
 """Names; one of each kind is also of the other, since an id is one thing."""
 
-EXAMPLES, EXAMPLES_SLOW = 200, 3_000
+EXAMPLES, EXAMPLES_SLOW = 200, 1_000
 """Examples of one run of the tests, some 30 ms each."""
 
 NUMBER_MAX = 3
