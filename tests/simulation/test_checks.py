@@ -528,6 +528,33 @@ def test_the_turn_of_a_question_that_was_given_up_is_interrupted() -> None:
     assert rules(changed(run, find(run, JobEnded, call=8), outcome="cut off", returned="")) == set()
 
 
+def given_up(run: Run) -> Run:
+    """The session's second turn fails for want of an end."""
+    run = without(run, find(run, TurnEnded, turn="tp2"))
+    run = changed(run, parent_event(run, 8), type="turn.failed", status="terminal_event_missing")
+    return changed(
+        run, find(run, JobEnded, call=8), outcome="TurnFailedError", returned="failed", reason="terminal_event_missing"
+    )
+
+
+def later(run: Run, index: int) -> Run:
+    """The run, a minute longer from a place on."""
+    return [*run[:index], *(msgspec.structs.replace(record, at_s=record.at_s + 60) for record in run[index:])]
+
+
+def test_a_turn_whose_end_nobody_tells_may_be_given_up_after_a_while() -> None:
+    """R7: not at once, and not when the provider said how it ended. Source: `TurnFailed.reason`."""
+    run = given_up(healthy())
+    slow = later(run, parent_event(run, 8))
+
+    assert rules(slow) == set()
+    assert rules(run) == {"R7"}
+    said = with_after(
+        slow, find(slow, InterruptAsked), TurnEnded, connection=0, child="P", turn="tp2", status="canceled"
+    )
+    assert rules(said) == {"R7"}
+
+
 def test_each_checker_has_a_breakage_that_it_finds() -> None:
     """A checker that never bites proves nothing. Source: our choice."""
     found = {rule for rule, _ in BREAKAGES.values()}

@@ -29,4 +29,5 @@ def told_answer(answer: Answer) -> dict[str, str]:
 def told_result(result: TurnResult) -> dict[str, str]:
     """How a turn that was waited for ended."""
     answer = result.answer
-    return {"returned": result.status, "text": "".join(answer.messages), "turn": answer.turn_id}
+    text, reason = "".join(answer.messages), result.reason or ""
+    return {"returned": result.status, "reason": reason, "text": text, "turn": answer.turn_id}

@@ -134,6 +134,8 @@ def _fields(event: Event) -> dict[str, str | tuple[str, ...]]:
         fields |= {"turn": event.turn_id, "item": event.item_id, "text": event.text}
     elif isinstance(event, TurnStarted | TurnCompleted | TurnFailed | TurnCanceled):
         fields["turn"] = event.turn_id
+        if isinstance(event, TurnFailed):
+            fields["status"] = event.reason
     elif isinstance(event, InteractionRequested):
         fields |= {"interaction": event.interaction_id, "turn": event.turn_id or "", "status": event.kind}
         fields["options"] = tuple(option.id for option in event.options)

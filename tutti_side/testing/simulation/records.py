@@ -137,6 +137,8 @@ class JobEnded(Record, frozen=True, kw_only=True, tag=True):
     """With ``wait`` and ``ask``: how the turn ended, for example ``completed``. With ``open``: the handle's side id."""
     child: str = ""
     """With ``start`` and ``resume``: the session's id at the provider; with ``open``: the Side's, once known."""
+    reason: str = ""
+    """With ``wait``: why the turn failed."""
     text: str = ""
     """With ``wait`` and ``ask``: all the turn's messages, one behind the other."""
     turn: str = ""

@@ -15,6 +15,13 @@ TURN_ENDS = {"turn.completed": "completed", "turn.failed": "failed", "turn.cance
 """Events that end a turn → what the provider calls it."""
 
 
+GIVEN_UP = "terminal_event_missing"
+"""Why a turn fails whose end nobody could tell."""
+
+DOUBT_S = 5.0
+"""A turn is not called failed for want of an end before it has run for so long."""
+
+
 class _Following:
     """Where one subscription stands."""
 
@@ -116,7 +123,12 @@ def _expected(
 
 
 def turns_end_once_and_as_the_provider_said(facts: Facts) -> Iterator[Violation]:
-    """R3, R7: a turn ends once for each subscription, as the provider said, and before the next one begins."""
+    """R3, R7: a turn ends once for each subscription, as the provider said, and before the next one begins.
+
+    A turn that the provider has said no end of, not even when it was asked, may be given up, `DOUBT_S` after its begin
+    at the earliest; what it says of it later counts no more.
+    """
+    began = {(turn.child, turn.turn): turn.at_s for _, turn in facts.each(TurnBegan)}
     ends: dict[str, dict[str, tuple[int, str]]] = defaultdict(dict)
     active: dict[int, str] = {}
     over: set[tuple[int, str]] = set()
@@ -144,7 +156,16 @@ def turns_end_once_and_as_the_provider_said(facts: Facts) -> Iterator[Violation]
         mine = [
             said for child, (_, said) in ends.get(record.turn, {}).items() if facts.owner_of.get(child) == record.owner
         ]
-        if status not in mine:
+        is_given_up = status == "failed" and record.status == GIVEN_UP
+        if is_given_up and not mine:
+            begins = [
+                at_s
+                for (child, turn), at_s in began.items()
+                if (turn, facts.owner_of.get(child)) == (record.turn, record.owner)
+            ]
+            if any(record.at_s - at_s < DOUBT_S for at_s in begins):
+                yield facts.violation("R7", index, f"{who}: {record.turn} is given up as soon as it has begun")
+        elif status not in mine:
             said = ", ".join(mine) or "nothing of its end"
             yield facts.violation("R7", index, f"{who}: {record.turn} is {status}, but the provider said {said}")
     yield from _check_returned(facts, ends)
@@ -158,6 +179,6 @@ def _check_returned(facts: Facts, ends: dict[str, dict[str, tuple[int, str]]]) -
         mine = [
             said for child, (_, said) in ends.get(end.turn, {}).items() if facts.owner_of.get(child) == call.job.owner
         ]
-        if end.returned not in mine:
+        if end.returned not in mine and not (end.returned == "failed" and end.reason == GIVEN_UP):
             problem = f"{call.job.owner} was told that {end.turn} is {end.returned}; the provider said {mine}"
             yield facts.violation("R7", call.ended, problem)
