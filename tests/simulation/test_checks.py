@@ -528,6 +528,17 @@ def test_the_turn_of_a_question_that_was_given_up_is_interrupted() -> None:
     assert rules(changed(run, find(run, JobEnded, call=8), outcome="cut off", returned="")) == set()
 
 
+def test_a_source_that_its_provider_lost_is_released_while_it_is_branched() -> None:
+    """R5: in the background, since nobody asked for its end. Source: our choice."""
+    run = healthy()
+    released = with_after(run, find(run, BranchAsked, request="5"), ReleaseAsked, connection=0, child="P")
+    at = find(run, BranchAsked, request="5")
+    text = '{"events":[{"type":"session.expired","reason":"lost"}]}'
+
+    assert "R5" in rules(released)
+    assert "R5" not in rules(with_after(released, at, Stored, what="report", owner="p0", text=text))
+
+
 def given_up(run: Run) -> Run:
     """The session's second turn fails for want of an end."""
     run = without(run, find(run, TurnEnded, turn="tp2"))

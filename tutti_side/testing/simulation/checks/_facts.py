@@ -22,6 +22,7 @@ from tutti_side.testing.simulation.records import (
     ResumeAsked,
     SeenEvent,
     SideOpened,
+    Stored,
     TurnAsked,
     TurnBegan,
     World,
@@ -31,6 +32,9 @@ __all__ = ["CALM_S", "Call", "Context", "Facts", "Violation"]
 
 CALM_S = 120.0
 """So long after the storm everything that was given up is over: longer than any deadline, grace and bounded retry."""
+
+EXPIRED = '"session.expired"'
+"""Stands in the report of a session's end that nobody asked for; no text of an owner has it."""
 
 _R = TypeVar("_R", bound=Record)
 
@@ -95,6 +99,8 @@ class Facts:
             self.connection_ends.setdefault(end.connection, index)
         self.calm = self._find_calm()
         """Index of the first record in the calm; None when there is none."""
+        self.expired = self._expired()
+        """Session → index of the report, or event, that it ended without its user's wish."""
         self.calls = self._calls()
         self.branches = self._branches()
         self.side_children: dict[str, str] = {}
@@ -124,6 +130,17 @@ class Facts:
     def last(self) -> int:
         """Index of the last record."""
         return len(self.records) - 1
+
+    def _expired(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for index, record in self.all_of(
+            Stored, SeenEvent
+        ):  # a report comes at once; a subscriber may be slow, or gone
+            is_report = isinstance(record, Stored) and record.what == "report" and EXPIRED in record.text
+            is_event = isinstance(record, SeenEvent) and record.type == "session.expired"
+            if isinstance(record, Stored | SeenEvent) and (is_report or is_event) and not self.is_side(record.owner):
+                found.setdefault(record.owner, index)
+        return found
 
     def _find_calm(self) -> int | None:
         calm_s = [healed.at_s + CALM_S for _, healed in self.each(Healed)]

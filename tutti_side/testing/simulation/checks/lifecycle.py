@@ -10,7 +10,6 @@ from tutti_side.testing.simulation.records import (
     ReleaseAnswered,
     ReleaseAsked,
     ResumeAsked,
-    SeenEvent,
     SideEnded,
     SideOpened,
     TurnAsked,
@@ -69,11 +68,7 @@ def source_close_and_open_never_interleave(facts: Facts) -> Iterator[Violation]:
     that its provider lost is released in the background, with nobody's lock.
     """
     opened = _first(facts, SideOpened)
-    lost = {
-        facts.child_at(event.owner, index)
-        for index, event in facts.each(SeenEvent)
-        if event.type == "session.expired" and not facts.is_side(event.owner)
-    }
+    lost = {facts.child_at(owner, index) for owner, index in facts.expired.items()}
     releases: dict[str, list[int]] = defaultdict(list)
     for index, release in facts.each(ReleaseAsked):
         releases[release.child].append(index)
