@@ -15,6 +15,7 @@ from tutti_providers.codex._connection import Connection, Release
 from tutti_providers.codex._router import PoolOverflowError
 from tutti_providers.codex._settings import SourceSettings
 from tutti_providers.codex._thread import CodexThread
+from tutti_providers.codex.errors import RequestRefusedError
 from tutti_providers.codex.schema.requests import (
     REQUESTS,
     ForkParams,
@@ -31,6 +32,17 @@ __all__ = ["ThreadCreation"]
 ANSWER_WAIT_S = 30.0
 """After its creator gave up, early messages are kept so long for a thread that may still be answered for: as long as a
 Side id stays draining. A later answer is released as well; but what strangers say is then dropped, and declined."""
+
+
+CLOSING_TRIES_MAX = 9
+"""A thread that its server is just closing is asked for so often, which takes up to 4 s; it is closed some milliseconds
+after it was let go."""
+
+CLOSING_PAUSE_S = 0.02
+"""Pause after the first such refusal; doubled each time…"""
+
+CLOSING_PAUSE_S_MAX = 1.0
+"""…but never longer than this."""
 
 
 class _OnlyId(msgspec.Struct):
@@ -80,9 +92,20 @@ class ThreadCreation:
         if isinstance(params, ResumeParams):
             self._loads = params.thread_id
             self._owes_release = await self._connection.reclaim_thread(params.thread_id)
+        for attempt in range(CLOSING_TRIES_MAX - 1):
+            try:
+                return await self._request(params)
+            except RequestRefusedError as error:
+                if not self._loads or not _says_closing(error):
+                    raise
+            await trio.sleep(min(CLOSING_PAUSE_S * 2**attempt, CLOSING_PAUSE_S_MAX))
+        return await self._request(params)
+
+    async def _request(self, params: StartParams | ResumeParams | ForkParams) -> OpenedThread:
         self._method = params.METHOD
         self._is_creating = True
-        self._connection.router.begin_creation(params.thread_id if isinstance(params, ResumeParams) else None)
+        self._settled = trio.Event()
+        self._connection.router.begin_creation(self._loads or None)
         # Exactly once, whatever happens, the hook or `_stop_waiting` ends what `begin_creation` began.
         result_type = cast("type[OpenedThread]", REQUESTS[type(params)])
         return await self._connection.request(params, result_type, hook=self._take_answer)
@@ -158,7 +181,7 @@ class ThreadCreation:
                 is_persisted = self._method == ResumeParams.METHOD
                 self._thread.bind(thread_id, SourceSettings.of_opened(opened), is_persisted=is_persisted)
                 try:
-                    self._connection.router.register(thread_id, self._thread)
+                    self._connection.router.register(thread_id, self._thread, is_loaded_again=is_persisted)
                 except PoolOverflowError:
                     problem = "more of the thread came before the answer than is kept (overflow)"
         # A thread that was known before is not ours to release: it could be the parent.
@@ -166,6 +189,11 @@ class ThreadCreation:
             self._release = self._connection.release_thread(thread_id)
         if problem is not None:
             raise ProviderProtocolError(self._method, problem)
+
+
+def _says_closing(refused: RequestRefusedError) -> bool:
+    """True when a load was refused since the thread is being unloaded. The words are those of 0.163."""
+    return "is closing; retry thread/resume" in refused.server_message
 
 
 def _id_in(result: msgspec.Raw) -> str:

@@ -20,6 +20,10 @@ CLOSED_THREADS_MAX = 4_096
 """Closed threads whose late messages are still known as such."""
 
 
+CLOSED_METHOD = "thread/closed"
+"""Says that a thread was unloaded."""
+
+
 class Route(Protocol):
     """One thread's receiver. `batch` belongs to the router."""
 
@@ -191,8 +195,12 @@ class Router:
         """True for a thread that has a route, or had one until lately."""
         return thread_id in self._routes or thread_id in self._closed
 
-    def register(self, thread_id: str, route: Route) -> None:
+    def register(self, thread_id: str, route: Route, *, is_loaded_again: bool = False) -> None:
         """Give a new thread its route, and deliver what came early.
+
+        Args:
+          is_loaded_again: it was loaded before, perhaps until a moment ago: what came up to the word that it was
+            unloaded is of that time. Taken for this one's it would end it as soon as it began (seen on 0.163).
 
         Raises:
           PoolOverflowError: some of it was evicted; nothing is registered.
@@ -200,6 +208,11 @@ class Router:
         early = self._pool.take(thread_id)
         if early is None:
             raise PoolOverflowError
+        if is_loaded_again:
+            ends = [at for at, message in enumerate(early, 1) if message.method == CLOSED_METHOD]
+            if ends:
+                self._drop(early[: ends[-1]], "closed")
+                early = early[ends[-1] :]
         self._routes[thread_id] = route
         if early:
             self._deliver(route, early)

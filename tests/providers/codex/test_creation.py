@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from tutti_providers.codex import _pool
+from tutti_providers.codex import _creation, _pool
 from tutti_providers.codex._connection import CLEANUP_DEADLINE_S, Connection, open_connection
 from tutti_providers.codex._creation import ThreadCreation
 from tutti_providers.codex._settings import check_resumed, check_started
@@ -376,3 +376,66 @@ async def test_a_load_waits_for_the_release_of_an_earlier_one_that_was_given_up(
         assert second.outcome.thread.id == NEW
         await trio.sleep(100)
         assert lab.server.methods() == ["thread/resume", "thread/unsubscribe", "thread/resume"]
+
+
+CLOSING = {"code": -32600, "message": f"thread {NEW} is closing; retry thread/resume after the thread is closed"}
+"""The words of 0.163."""
+
+
+async def test_a_thread_that_the_server_is_just_closing_is_asked_for_again(autojump_clock: Any) -> None:
+    """Seen on 0.163: a session that is loaded again right after its close was refused about one time in three."""
+    async with open_lab() as (lab, nursery, scope):
+        scope.cancel()
+        load = Load(lab)
+        nursery.start_soon(load.run)
+        for number in (1, 2, 3):
+            await trio.sleep(1)
+            assert lab.server.methods() == ["thread/resume"] * number
+            await load.answer(**({"error": CLOSING} if number < 3 else {"result": OPENED}))
+        assert load.outcome.thread.id == NEW
+        await trio.sleep(100)
+        assert lab.server.methods() == ["thread/resume"] * 3
+        assert lab.connection.statistics().router.creations == 0
+
+
+async def test_a_thread_that_is_closing_for_ever_is_asked_for_so_often_and_no_more(autojump_clock: Any) -> None:
+    """R12: then the server's own refusal is what the caller gets; any other refusal is that at once."""
+    async with open_lab() as (lab, nursery, scope):
+        scope.cancel()
+        load = Load(lab)
+        nursery.start_soon(load.run)
+        for number in range(_creation.CLOSING_TRIES_MAX):
+            assert load.outcome is None
+            await trio.sleep(2)
+            assert lab.server.methods() == ["thread/resume"] * (number + 1)
+            await load.answer(error=CLOSING)
+        assert isinstance(load.outcome, RequestRefusedError)
+        again = Load(lab)
+        nursery.start_soon(again.run)
+        await trio.testing.wait_all_tasks_blocked()
+        await again.answer(error={"code": -32600, "message": "no"})
+        assert isinstance(again.outcome, RequestRefusedError)
+        await trio.sleep(100)
+        assert lab.server.methods() == ["thread/resume"] * (_creation.CLOSING_TRIES_MAX + 1)
+        assert lab.connection.statistics().router.creations == 0
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_load_that_is_cancelled_between_two_tries_leaves_nothing(autojump_clock: Any, answered: bool) -> None:
+    """R6, R14: in the pause nothing is on the wire; in the second try the late answer is released."""
+    async with open_lab() as (lab, nursery, scope):
+        scope.cancel()
+        load = Load(lab)
+        nursery.start_soon(load.run)
+        await trio.testing.wait_all_tasks_blocked()
+        await load.answer(error=CLOSING)
+        if answered:
+            await trio.sleep(1)
+        load.scope.cancel()
+        await trio.testing.wait_all_tasks_blocked()
+        if answered:
+            await load.answer(result=OPENED)
+        await load.creation.wait_released()
+        await trio.sleep(100)
+        assert lab.server.methods() == ["thread/resume"] * (2 if answered else 1) + ["thread/unsubscribe"] * answered
+        assert lab.connection.statistics().router.creations == 0

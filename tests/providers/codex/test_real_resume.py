@@ -86,6 +86,24 @@ async def test_a_session_is_loaded_again_with_its_history_and_can_be_branched_at
         assert len(list((bench.codex_home / "sessions").rglob("*.jsonl"))) == 1
 
 
+ROUNDS = 12
+
+
+async def test_a_session_is_loaded_again_in_the_moment_of_its_close(lab: Lab) -> None:
+    """R8: its thread is still being closed, or the word of that stands before the answer; each was an error before."""
+    async with lab.bench(SCRIPT) as bench, bench.host() as host:
+        keeper = await host.start_session(cwd=bench.workspace)  # keeps the process
+        for number in range(ROUNDS):
+            session = await host.start_session(cwd=bench.workspace, session_id=f"s{number}")
+            await session.ask(EARLIER)
+            await session.close()
+            again = await host.resume_session(f"s{number}")
+            assert (await again.ask(QUESTION)).text == "answered"
+            await again.close()
+        assert len(bench.wires) == 1
+        await keeper.close()
+
+
 @pytest.mark.parametrize("how", ["closed", "killed"])
 async def test_a_session_is_loaded_again_with_the_settings_that_are_asked_for(lab: Lab, how: str) -> None:
     """Contract: `ResumeSession.settings`. The answer shows them, and a Side of it carries them (R19)."""

@@ -270,3 +270,23 @@ def test_the_router_is_busy_while_a_route_is() -> None:
     router.retire("busy")
     seen.append(router.is_busy)
     assert seen == [False, True, False]
+
+
+def closed(thread_id: str) -> dict[str, Any]:
+    return {"method": "thread/closed", "params": {"threadId": thread_id}}
+
+
+@pytest.mark.parametrize(("is_loaded_again", "kept"), [(True, [3]), (False, [1, 2, 3])])
+def test_what_came_before_the_word_that_a_thread_was_unloaded_is_not_that_of_its_next_load(
+    lab: Lab, is_loaded_again: bool, kept: list[int]
+) -> None:
+    """R8, R11, seen on 0.163: it came before the load's answer, and ended what that gave; requests are declined."""
+    route = Recorder()
+    lab.router.begin_creation("one")
+    lab.feed(said("one", 1), closed("one"), asked("one", 7), said("one", 2), closed("one"), said("one", 3))
+    lab.router.register("one", route, is_loaded_again=is_loaded_again)
+    lab.router.end_creation()
+    assert [message["params"]["number"] for message in route.got if message["method"] == said("one")["method"]] == kept
+    assert (lab.declined, lab.dropped) == (([7], {"closed": 5}) if is_loaded_again else ([], {}))
+    lab.feed(closed("one"))
+    assert route.got[-1] == closed("one")
