@@ -333,6 +333,12 @@ class Peer(Generic[P]):
             if message.id is None:
                 append(message)
             elif message.method is not None:
+                if batch and batch[-1].id is None:  # it may settle an earlier request of this id
+                    self._hand_over(batch)
+                    batch = []
+                    append = batch.append
+                    if self.closed is not None:
+                        return
                 if self._open_request(message.id):
                     append(message)
             else:

@@ -209,6 +209,28 @@ async def test_a_settled_request_takes_back_an_answer_of_which_no_byte_is_writte
             assert line.peer.statistics().write_queue_bytes == 0
 
 
+async def test_what_settles_an_id_before_its_request_in_one_read_leaves_the_request_open(connect: Any) -> None:
+    """R11: wire order holds for what the router settles, too. Source: a fixed bug; a request was never answered."""
+    with trio.fail_after(5):
+        async with connect() as line:
+
+            def settle(messages: list[Any]) -> None:
+                for message in messages:
+                    if message.method == "resolved":
+                        line.peer.settle_request("0")
+
+            line.router.on_feed = settle
+            await line.far.send(
+                {"method": "resolved"}, {"id": "0", "method": "a"}, {"method": "resolved"}, {"id": "0", "method": "b"}
+            )
+            await trio.testing.wait_all_tasks_blocked()
+            line.peer.respond_error("0", 1, "no")
+
+            assert line.log == ["resolved", "a", "resolved", "b"]
+            assert await line.far.read_now() == [{"id": "0", "error": {"code": 1, "message": "no"}}]
+            assert line.peer.statistics().repeated_requests == 0
+
+
 async def test_an_answer_that_cannot_be_written_leaves_the_request_open(connect: Any) -> None:
     """T15, R11: it can still be declined."""
     with trio.fail_after(5):
