@@ -331,12 +331,46 @@ async def test_what_a_tool_server_asks_in_a_side_is_answered_there_and_by_its_cl
         assert not turn.is_active
 
 
-def server_of_changing_tools(path: pathlib.Path) -> ToolServer:
-    """The same server, whose tools do not say that they only read."""
+def changed_server(path: pathlib.Path, old: str, new: str) -> ToolServer:
+    """The same server, with something in its source replaced."""
     source = pathlib.Path(mcp_server.__file__).read_text()
-    assert '"readOnlyHint": True' in source
-    path.write_text(source.replace('"readOnlyHint": True', '"readOnlyHint": False'))
+    assert old in source
+    path.write_text(source.replace(old, new))
     return ToolServer(command=(sys.executable, "-I", "-S", str(path)))
+
+
+FORM = {
+    "color": {"type": "string", "oneOf": [{"const": "r", "title": "Red"}, {"const": "b", "title": "Blue"}]},
+    "sizes": {"type": "array", "items": {"type": "string", "enum": ["s", "m", "l"]}},
+    "count": {"type": "integer"},
+    "note": {"type": "string"},
+}
+"""A field of each kind that is not plain text, and one that may be left out."""
+
+
+async def test_a_form_is_filled_in_by_title_by_several_choices_and_without_what_is_optional(
+    lab: Lab,
+) -> None:
+    """Issue D, item 2: a real Codex passes such a form on, and the tool server gets what it asked for."""
+    fields = f'"properties": {FORM!r}, "required": ["color", "sizes", "count"]'
+    plain = '"properties": {"name": {"type": "string"}}, "required": ["name"]'
+    tools = [changed_server(lab.directory / "server.py", plain, fields)]
+    script = ModelScript(answers=(calls(ASK_TOOL, "order"),))
+    async with lab.bench(script, tool_servers=tools, **ASKING) as bench, bench.host() as host:
+        session = await host.start_session(cwd=bench.workspace)
+        await session.ask("hello")
+        async with session.side() as side:
+            await wait_tool_server(bench, thread_of(side))
+            turn = await side.send("order")
+            asked = await wait_asked(side)
+            offered = {question.id: question.options for question in asked.questions}
+            assert offered == {"color": ("Red", "Blue"), "sizes": ("s", "m", "l"), "count": (), "note": ()}
+            assert [question.id for question in asked.questions if question.is_optional] == ["note"]
+            answers = {"color": ("Blue",), "sizes": ("s", "l"), "count": ("3",)}
+            side.respond(asked.interaction_id, InteractionAnswer(option_id="accept", answers=answers))
+            assert (await turn.wait()).answer.text == "order is done"
+            content = '"content": {"color": "b", "sizes": ["s", "l"], "count": 3}'
+            assert content in str(bench.model.requests[-1].items[-1]).replace("\\", "")
 
 
 @pytest.mark.parametrize(("option", "told"), [("accept", "as asked"), ("decline", "user rejected MCP tool call")])
@@ -344,7 +378,8 @@ async def test_a_tool_that_changes_things_runs_in_a_side_when_allowed_and_is_ask
     lab: Lab, option: str, told: str
 ) -> None:
     """R19, T18, F26: an approval in the form of an elicitation; that it be remembered for ever is never offered."""
-    tools = [server_of_changing_tools(lab.directory / "server.py")]
+    # Its tools do not say that they only read.
+    tools = [changed_server(lab.directory / "server.py", '"readOnlyHint": True', '"readOnlyHint": False')]
     call = CallTool(name="echo", namespace="mcp__docs", arguments='{"text":"as asked"}')
     script = ModelScript(answers=(calls(call, "change it"),))
     async with lab.bench(script, tool_servers=tools, **ASKING) as bench, bench.host() as host:
