@@ -28,6 +28,7 @@ from tutti_side.contract.content import (
     SkillContent,
     TextContent,
     check_content,
+    check_directory,
     check_instructions,
 )
 from tutti_side.contract.diagnosis import Diagnosis
@@ -233,6 +234,7 @@ __all__ = [
     "WorkspaceId",
     "check_answer",
     "check_content",
+    "check_directory",
     "check_id",
     "check_instructions",
     "new_id",

@@ -5,10 +5,10 @@ itself. So no address in a user's content makes this process, or a provider, rea
 """
 
 import binascii
-import os.path
+import os
 import re
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import msgspec
 
@@ -26,6 +26,7 @@ __all__ = [
     "SkillContent",
     "TextContent",
     "check_content",
+    "check_directory",
     "check_instructions",
 ]
 
@@ -181,6 +182,26 @@ def _check_path(field: str, path: object, *, may_be_link: bool = False) -> None:
         raise InvalidContentError(field, "holds a NUL or a line break")
     if not os.path.isabs(path) and not (may_be_link and _LINK.match(path)):
         raise InvalidContentError(field, "is not absolute")
+
+
+def check_directory(field: str, path: object) -> str:
+    """Return the path of a directory, made absolute; it is not looked for on the disk.
+
+    Raises:
+      InvalidContentError: no path, blank (which would be this process' own directory), not text, or no path that a
+        system takes.
+    """
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise InvalidContentError(field, f"is a {type(path).__name__}, not a path")
+    name = os.fsdecode(cast("str | bytes | os.PathLike[str]", path))
+    if not name.strip():
+        raise InvalidContentError(field, "is blank; give a directory")
+    absolute = os.path.abspath(name)
+    if _size_of(field, absolute) > NAME_BYTES_MAX:
+        raise InvalidContentError(field, f"is over {NAME_BYTES_MAX} bytes long")
+    if "\0" in absolute:
+        raise InvalidContentError(field, "holds a NUL")
+    return absolute
 
 
 def check_instructions(field: str, text: str | None) -> None:

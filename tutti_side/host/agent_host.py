@@ -33,6 +33,7 @@ from tutti_side.contract import (
     TurnMode,
     TurnNotActiveError,
     WorkspaceId,
+    check_directory,
     check_id,
     new_id,
 )
@@ -130,7 +131,7 @@ class AgentHost:
 
         Raises:
           ProviderChoiceError: no such provider, or several and none named.
-          InvalidIdError, InvalidContentError: the id, the host context.
+          InvalidIdError, InvalidContentError: the id, the directory, the host context.
           SessionConflictError: the id is a live session's, or a Side's.
           SessionExpiredError: the id was used before.
           HostStoppedError: the host is stopping.
@@ -145,7 +146,7 @@ class AgentHost:
         elif provider not in self.providers:
             raise ProviderChoiceError(f"there is no provider {provider!r}", self.providers)
         ref = self._session_ref(new_id() if session_id is None else session_id)
-        path = os.path.abspath(os.fsdecode(cwd))  # noqa: ASYNC240 - no disk is touched
+        path = check_directory("cwd", cwd)
         return await self.controller.start_session(ref, provider, path, settings, host_context)
 
     async def resume_session(self, session_id: str, *, settings: object = None) -> SessionHandle:

@@ -299,6 +299,28 @@ async def test_bad_content_is_refused_by_its_field_before_any_call(provider: Pro
         assert (await side.send("q")).is_active
 
 
+BAD_DIRECTORIES = {
+    "none": None,
+    "a number": 5,
+    "blank": " ",
+    "NUL": "a\0b",
+    "not UTF-8": b"\xff",
+    "lone surrogate": "\ud800",
+    "endless": "x" * 5_000,
+}
+
+
+@pytest.mark.parametrize("case", BAD_DIRECTORIES)
+async def test_a_directory_that_is_none_is_refused_before_any_call(provider: Provider, case: str) -> None:
+    """Our choice: a blank one was taken for this process' own, a NUL began a session in which nothing could run."""
+    bad: Any = BAD_DIRECTORIES[case]
+    async with open_host(provider) as host:
+        with pytest.raises(InvalidContentError) as caught:
+            await host.start_session(cwd=bad)
+        assert caught.value.field == "cwd"
+        assert provider.adapter.started == []
+
+
 BAD_CONTEXTS = {"too large": "ä" * (HOST_CONTEXT_BYTES_MAX // 2 + 1), "lone surrogate": "\ud800", "bytes": b"x"}
 
 
