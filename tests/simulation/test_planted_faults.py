@@ -107,7 +107,7 @@ def first_violation() -> str | None:
 def test_a_planted_fault_is_found_within_a_bounded_number_of_seeds(
     monkeypatch: pytest.MonkeyPatch, plant: Plant, expected: str
 ) -> None:
-    """R1, R3, R6, R8 and F2, F18, F21, F23 by the simulator. Source: issue A, item 7."""
+    """R1, R3, R6, R8 and F2, F18, F21, F23 by the simulator. Source: our choice."""
     plant(monkeypatch)
 
     found = first_violation()
@@ -117,5 +117,5 @@ def test_a_planted_fault_is_found_within_a_bounded_number_of_seeds(
 
 
 def test_the_same_seeds_pass_without_a_planted_fault() -> None:
-    """What the planted faults are found by is not there without them. Source: issue A, item 7."""
+    """What the planted faults are found by is not there without them. Source: our choice."""
     assert first_violation() is None

@@ -7,5 +7,5 @@
 - `processes`      which processes of a child, or of a whole test, are still alive
 - `simulation`     one simulated run: users and faults from a seed, then convergence, and the judges of both
 - `simulate`       its command: `python -m tutti_side.testing.simulate`
-- `_schedule`      Trio's schedule from a seed: the one place that touches two private names of Trio's
+- `_schedule`      Trio's schedule from a seed: the one place that touches private names of Trio's
 """

@@ -2,10 +2,16 @@
 
 import random
 
+import pytest
 import trio
 import trio.testing
 
 from tutti_side.testing._schedule import seeded_schedule
+
+TASKS = 5
+
+KEPT = 50
+"""Objects that are kept after each run, so that what comes later lies at other addresses."""
 
 
 def interleaving(seed: int) -> list[int]:
@@ -19,7 +25,7 @@ def interleaving(seed: int) -> list[int]:
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            for number in range(5):
+            for number in range(TASKS):
                 nursery.start_soon(task, number)
 
     with seeded_schedule(seed):
@@ -28,10 +34,13 @@ def interleaving(seed: int) -> list[int]:
 
 
 def test_trio_still_has_the_names() -> None:
-    """Trio promises neither: when this fails, `_schedule` must learn their new place. Source: our choice."""
-    assert isinstance(trio._core._run._r, random.Random)
-    assert isinstance(trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING, bool)
-    assert {"_tasks", "_children"} <= set(trio._core._run.CancelStatus.__slots__)
+    """Trio promises none of them: when this fails, `_schedule` must learn their new place. Source: our choice."""
+    run = trio._core._run
+    assert isinstance(run._r, random.Random)
+    assert isinstance(run._ALLOW_DETERMINISTIC_SCHEDULING, bool)
+    assert {"_tasks", "_children"} <= set(run.CancelStatus.__slots__)
+    assert callable(run.CancelStatus.__attrs_post_init__)
+    assert callable(run.Deadlines.add)
 
 
 def test_the_seed_decides_the_interleaving() -> None:
@@ -40,43 +49,77 @@ def test_the_seed_decides_the_interleaving() -> None:
     assert len({tuple(interleaving(seed)) for seed in range(20)}) > 15
 
 
-def cancels(deadlines: bool) -> list[int]:
-    """Let a hundred tasks be cancelled in one moment, and return in which order they were."""
-    order: list[int] = []
+def told_order(seed: int, *, deadline: float, own_scopes: bool) -> tuple[int, ...]:
+    """Cancel five tasks in one moment, and return in which order Trio told them.
 
-    async def task(number: int) -> None:
-        def abort(_: object) -> trio.lowlevel.Abort:
-            order.append(number)
+    Args:
+      seed: of the schedule.
+      deadline: of each task's own scope; infinite: all are cancelled by one scope around them.
+      own_scopes: whether they have a scope each.
+    """
+    told: list[int] = []
+
+    async def wait(number: int) -> None:
+        def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
+            told.append(number)
             return trio.lowlevel.Abort.SUCCEEDED
 
-        with trio.CancelScope(deadline=1.0 if deadlines else float("inf")):
-            await trio.lowlevel.wait_task_rescheduled(abort)
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    async def task(number: int) -> None:
+        if own_scopes:
+            with trio.CancelScope(deadline=deadline):
+                await wait(number)
+        else:
+            await wait(number)
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            for number in range(100):
+            for number in range(TASKS):
                 nursery.start_soon(task, number)
-                await trio.testing.wait_all_tasks_blocked()
-            if not deadlines:
-                nursery.cancel_scope.cancel()
+            await trio.testing.wait_all_tasks_blocked()
+            if deadline == float("inf"):
+                nursery.cancel_scope.cancel(reason="all are told at once")
 
-    with seeded_schedule(1):
+    with seeded_schedule(seed):
         trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
-    return order
+    return tuple(told)
 
 
-def test_what_is_cancelled_in_one_moment_is_cancelled_in_the_same_order_always() -> None:
-    """Trio walks sets here, whose order is that of addresses. Source: a run of a seed that could not be repeated."""
-    assert cancels(deadlines=False) == cancels(deadlines=False)
-    assert cancels(deadlines=True) == list(range(100))
+@pytest.mark.parametrize(
+    ("deadline", "own_scopes"),
+    [
+        pytest.param(float("inf"), False, id="tasks_of_one_scope"),
+        pytest.param(float("inf"), True, id="scopes_inside_one"),
+        pytest.param(1.0, True, id="deadlines_at_one_moment"),
+    ],
+)
+def test_the_seed_decides_who_is_told_first_of_a_cancel(deadline: float, own_scopes: bool) -> None:
+    """A fixed bug: addresses decided, so a seed could not always be repeated. Source: our choice."""
+    kept: list[object] = []
+    seen: set[tuple[int, ...]] = set()
+    for _ in range(20):
+        seen.add(told_order(1, deadline=deadline, own_scopes=own_scopes))
+        kept.extend(trio.CancelScope() for _ in range(KEPT))
+
+    assert len(seen) == 1
+    assert sorted(seen.pop()) == list(range(TASKS))
+    others = {told_order(seed, deadline=deadline, own_scopes=own_scopes) for seed in range(20)}
+    assert len(others) > 10, "the order is fixed, not drawn"
 
 
 def test_afterwards_the_schedule_is_as_it_was() -> None:
-    """A test that runs later must not find its schedule fixed. Source: our choice."""
+    """A test that runs later must not find its schedule fixed; blocks may nest. Source: our choice."""
     run = trio._core._run
-    before = (run._ALLOW_DETERMINISTIC_SCHEDULING, run._r.getstate(), run.CancelStatus, hasattr(run, "id"))
 
-    interleaving(1)
+    def state() -> tuple[object, ...]:
+        methods = (run.CancelStatus.__attrs_post_init__, run.Deadlines.add)
+        return (run._ALLOW_DETERMINISTIC_SCHEDULING, run._r.getstate(), *methods)
 
-    after = (run._ALLOW_DETERMINISTIC_SCHEDULING, run._r.getstate(), run.CancelStatus, hasattr(run, "id"))
-    assert after == before
+    before = state()
+
+    with seeded_schedule(2):
+        inside = state()
+        interleaving(1)
+        assert state() == inside
+    assert state() == before
