@@ -20,6 +20,7 @@ from tutti_side.contract import (
     EndReason,
     Metrics,
     OpenSide,
+    ProviderLostError,
     RequestId,
     ResumeSession,
     SideCapabilities,
@@ -183,6 +184,17 @@ class RuntimeController:
 
         return await self._open_session(ref, adapter, resume, is_new=False)
 
+    async def _begin_session(
+        self, begin: Callable[[EventScope], Awaitable[SourceMetadata]], sink: EventScope
+    ) -> SourceMetadata:
+        """Let the adapter start or resume a session; one that the host's stop overtook is told so."""
+        try:
+            return await begin(sink)
+        except ProviderLostError as error:
+            if self.shutdown.has_begun:
+                raise HostStoppedError from error
+            raise
+
     async def _open_session(
         self,
         ref: CanonicalRef,
@@ -198,7 +210,7 @@ class RuntimeController:
         begun = False
         try:
             async with self.locks.hold(ref):
-                metadata = await begin(session.events)
+                metadata = await self._begin_session(begin, session.events)
                 begun = True
                 await self.durable.write_metadata(ref, metadata)
                 if session.events.ended is not None:

@@ -173,6 +173,7 @@ class CodexAdapter:
         self._metrics = metrics
         self._open_connection = open_connection
         self._connecting = trio.Lock()
+        self._is_closing = False
         self._connection: Connection | None = None
         self._live: dict[ScopeRef, _Live] = {}
         self._closings: dict[ScopeRef, trio.Event] = {}
@@ -186,11 +187,17 @@ class CodexAdapter:
         """Return the threads that the live connection is still unsubscribing."""
         return () if self._connection is None else self._connection.cleanup_rows()
 
+    def close_all(self) -> None:
+        """Begin no connection any more: the adapter's block has ended, and its nursery ends now."""
+        self._is_closing = True
+
     # Connection
 
     async def _lease(self, ref: ScopeRef) -> Connection:
         """Return the live connection, started if need be, with a lease of `ref` on it."""
         async with self._connecting:
+            if self._is_closing:
+                raise ProviderLostError(None)
             connection = self._connection
             if connection is None or not connection.is_usable:
                 began = trio.current_time()
@@ -271,8 +278,16 @@ class CodexAdapter:
             connection.give_back(ref)
             raise
         self._live[ref] = _Live(connection, thread)
+        self._follow_source(thread)
         runtime = {"version": connection.attestation.version or "", "codex_home": connection.codex_home or ""}
         return SessionBinding(provider_session_id=opened.thread.id, runtime=runtime)
+
+    def _follow_source(self, source: CodexThread) -> None:
+        """Let the Sides of a session that was closed and is loaded again heed how it is restricted from now on."""
+        for live in self._live.values():
+            before = live.thread.source
+            if before is not None and before.thread_id == source.thread_id:
+                live.thread.source = source
 
     async def resume(self, request: ResumeSession, sink: EventSink) -> SessionBinding:
         """Load a persisted session; see `tutti_side.contract.Adapter.resume`."""
@@ -605,4 +620,8 @@ async def open_adapter(
     Cancellation: connections are closed, and their processes ended.
     """
     async with open_service_nursery() as nursery:
-        yield CodexAdapter(nursery, open_connection, metrics)
+        adapter = CodexAdapter(nursery, open_connection, metrics)
+        try:
+            yield adapter
+        finally:
+            adapter.close_all()

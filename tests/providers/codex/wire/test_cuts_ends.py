@@ -4,6 +4,8 @@ The fork is answered late, never, as something else, or with errors; its opener 
 same instant.
 """
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import trio.testing
 
 from tutti_providers.codex.testing import AnswerLate, FakeSetup, ForkAnswer, ForkOrder, NeverAnswer, Overloaded
 from tutti_side import (
+    AgentHost,
     HostStoppedError,
     OpenFailedError,
     SessionExpiredError,
@@ -186,3 +189,36 @@ async def test_a_host_cut_at_any_step_of_its_stop_with_a_fork_in_flight_leaves_n
     report = await cut_at_every_step(once)
 
     assert {"RuntimeController.stop", "open_controller"} <= report.inside
+
+
+async def test_starts_that_a_host_s_stop_overtakes_are_told_so(
+    autojump_clock: Any, bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R9: one waits for a process that is slow to come, one for the other; the second got an error of Trio's.
+
+    Source: a bug that the simulator found.
+    """
+    told: list[str] = []
+    late = bench()
+    connect = late._connect
+
+    @asynccontextmanager
+    async def connect_late() -> AsyncGenerator[Any]:
+        await trio.sleep(2 * HOST_STOP_S)
+        async with connect() as connection:
+            yield connection
+
+    async def start(host: AgentHost) -> None:
+        try:
+            await host.start_session(cwd="/project")
+        except TuttiSideError as error:
+            told.append(type(error).__name__)
+
+    monkeypatch.setattr(late, "_connect", connect_late)
+    with trio.fail_after(100):
+        async with trio.open_nursery() as users, late.host() as host:
+            for _ in range(2):
+                users.start_soon(start, host)  # noqa: ASYNC111 - the call is to outlive its host
+            await trio.testing.wait_all_tasks_blocked()
+
+    assert told == ["HostStoppedError", "HostStoppedError"]

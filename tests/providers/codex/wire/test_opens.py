@@ -436,3 +436,22 @@ async def test_a_session_is_resumed_after_the_server_unloaded_it_though_its_clos
         resumed = await host.resume_session("s")
         assert (await resumed.ask("what?")).text == "s0 s1 "
         made.assert_only(host, other, resumed)
+
+
+async def test_a_side_heeds_how_its_source_is_restricted_after_that_was_closed_and_resumed(
+    autojump_clock: Any, bench: Any
+) -> None:
+    """R19: it went on with what its source might do before. Source: found by the simulator."""
+    made = bench()
+    async with made.host() as host:
+        session = await host.start_session(cwd="/project", session_id="s")
+        await session.ask("what?")
+        async with session.side() as side:
+            await session.close()
+            resumed = await host.resume_session("s")
+            made.server.do(lambda machine: machine.disturb(Disturbances.tighten_settings, lambda _: 0, lambda _: None))
+            await trio.testing.wait_all_tasks_blocked()
+            await side.ask("what?")
+
+            assert made.wire.requests("turn/start")[-1]["params"]["approvalPolicy"] == "never"
+        made.assert_only(host, resumed)
