@@ -22,8 +22,10 @@ import trio.testing
 from tutti_side.testing._schedule import seeded_schedule
 from tutti_side.testing.simulation._plan import JOBS
 from tutti_side.testing.simulation._run import DRIVER_FAULTS, Run
+from tutti_side.testing.simulation._world import side_owners, side_ref
 from tutti_side.testing.simulation.bed import SimulatedBed, SimulationBed
-from tutti_side.testing.simulation.records import Fault, Leftover, Matched, Record
+from tutti_side.testing.simulation.checks import Context, check_all
+from tutti_side.testing.simulation.records import Fault, Matched, Record
 
 __all__ = ["JOBS", "Result", "SimulatedBed", "SimulationBed", "simulate", "trace_lines"]
 
@@ -65,7 +67,8 @@ def simulate(seed: int, bed: SimulationBed, *, jobs: int = JOBS) -> Result:
         except Exception as error:
             violations.append(f"R13 the run itself ended by {error!r}")
     entries = run.recorder.entries
-    violations += [record.what for record in entries if type(record) is Leftover]
+    context = Context(world=run.world, sides={owner: side_ref(owner).side for owner in side_owners()})
+    violations += [str(violation) for violation in check_all(run.recorder.facts(), context)]
     return Result(
         seed=seed,
         digest=hashlib.sha256(msgspec.json.encode(entries)).hexdigest()[:16],

@@ -26,7 +26,7 @@ from tutti_side.testing.simulation.records import Healed, HostEnded, HostStoppin
 
 __all__ = ["DRIVER_FAULTS", "RUN_S", "Run"]
 
-HEAL_S = 120.0
+HEAL_S = 600.0
 """After the storm: longer than any deadline, grace and bounded retry after it."""
 
 CLOSE_S = 60.0

@@ -22,7 +22,7 @@ from tutti_side.testing.simulation._world import (
     session_ref,
     side_ref,
 )
-from tutti_side.testing.simulation.records import Leftover, SideEnded, SideOpened, side_mark
+from tutti_side.testing.simulation.records import SideEnded, SideOpened, side_mark
 
 __all__ = ["PAUSES_S", "Users"]
 
@@ -51,7 +51,6 @@ class Users:
         self.host = host
         self.number = number
         self._nursery = nursery
-        self._over: set[str] = set()
 
     # Sessions
 
@@ -210,8 +209,6 @@ class Users:
 
     def note_open(self, owner: str, source: str, side: SideHandle) -> None:
         """A call returned an open Side."""
-        if owner in self._over:
-            self.stage.recorder.add(Leftover(at_s=trio.current_time(), what=f"R8 {owner} came back to life"))
         self.stage.sources[owner] = source
         self.stage.recorder.add(
             SideOpened(at_s=trio.current_time(), owner=owner, source=source, child=told_side(side)["child"])
@@ -225,5 +222,4 @@ class Users:
 
     def note_ended(self, owner: str, reason: str) -> None:
         """A user was told that a Side is over."""
-        self._over.add(owner)
         self.stage.recorder.add(SideEnded(at_s=trio.current_time(), owner=owner, reason=reason))

@@ -9,7 +9,6 @@ import trio
 
 from tutti_side.contract import (
     Event,
-    Gap,
     InteractionRequested,
     InteractionResolved,
     MessageDelta,
@@ -24,7 +23,7 @@ from tutti_side.contract import (
 )
 from tutti_side.runtime import Subscription
 from tutti_side.testing.simulation._recorder import Recorder
-from tutti_side.testing.simulation.records import Leftover, SeenEvent, SideEnded, SubscriptionBegan, SubscriptionEnded
+from tutti_side.testing.simulation.records import SeenEvent, SideEnded, SubscriptionBegan, SubscriptionEnded
 
 __all__ = ["Temper", "Watchers", "draw_temper"]
 
@@ -83,23 +82,15 @@ class Watchers:
             SubscriptionBegan(at_s=trio.current_time(), subscription=number, owner=owner, opened_by=opened_by)
         )
         leaves_after = rng.randint(0, LEAVES_AFTER) if temper == "leaving" else None
-        following: int | None = None
         with events:
             if temper == "stalled":
                 self._recorder.fault("stalled_consumer")
                 await calm.wait()
             async for batch in events:
-                if following not in (None, batch.first_sequence):
-                    self._break(f"R3 {owner}: sequence {batch.first_sequence} instead of {following}")
-                following = batch.first_sequence + len(batch.events)
                 for sequence, event in batch.numbered():
                     self._see(number, owner, sequence, event)
-                    if isinstance(event, MessageDelta | MessageUpdated) and not _is_of(owner, event.text):
-                        self._break(f"R1 a foreign text reached {owner}")
                     if isinstance(event, InteractionRequested):
                         asked(event)
-                    if isinstance(event, Gap):  # then only the terminal event comes, behind what was missed
-                        following = event.last + 1
                 if leaves_after is not None:
                     leaves_after -= 1
                     if leaves_after < 0:
@@ -111,9 +102,6 @@ class Watchers:
         self.reading -= 1
         self._recorder.add(SubscriptionEnded(at_s=trio.current_time(), subscription=number, owner=owner))
 
-    def _break(self, what: str) -> None:
-        self._recorder.add(Leftover(at_s=trio.current_time(), what=what))
-
     def _see(self, subscription: int, owner: str, sequence: int, event: Event) -> None:
         now = trio.current_time()
         seen = SeenEvent(at_s=now, subscription=subscription, owner=owner, sequence=sequence, type="")
@@ -121,10 +109,6 @@ class Watchers:
         if "/" in owner and isinstance(event, SessionClosed | SessionExpired):
             reason = event.reason if isinstance(event, SessionExpired) else "closed"
             self._recorder.add(SideEnded(at_s=now, owner=owner, reason=reason))
-
-
-def _is_of(owner: str, text: str) -> bool:
-    return all(word.startswith(f"{owner}/") for word in text.split())
 
 
 def _fields(event: Event) -> dict[str, str | tuple[str, ...]]:

@@ -255,7 +255,7 @@ class WireFacts:
             self._record(BranchAnswered(at_s=now, connection=connection, request=key, child=made))
         elif method in ("thread/start", "thread/resume") and "thread" in result:
             opened = str(sub_object(result, "thread").get("id"))
-            self._take_policy(opened, result.get("approvalPolicy"), result.get("sandbox"))
+            self._take_opened(opened, made_s, result.get("approvalPolicy"), result.get("sandbox"))
         elif method == "turn/start":
             turn = str(sub_object(result, "turn").get("id") or "")
             self._record(TurnAnswered(at_s=now, connection=connection, child=child, turn=turn))
@@ -266,6 +266,12 @@ class WireFacts:
 
     def _take_policy(self, child: str, approval: object, sandbox: object) -> None:
         self._policies.setdefault(child, []).append(_Policy(self._clock(), approval, sandbox))
+
+    def _take_opened(self, child: str, made_s: float, approval: object, sandbox: object) -> None:
+        """Take the policy of an answer; what the server said of the thread since the request is newer."""
+        known = self._policies.setdefault(child, [])
+        older = [policy for policy in known if policy.since_s < made_s]
+        known.insert(len(older), _Policy(made_s, approval, sandbox))
 
     def _in_force(self, source: str, since_s: float) -> list[_Policy]:
         """The source's policies at any time since then."""

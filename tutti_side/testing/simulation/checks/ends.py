@@ -91,7 +91,7 @@ def all_is_free_in_the_calm(facts: Facts) -> Iterator[Violation]:
     if facts.calm is None:
         return
     for index, sample in facts.each(Sampled):
-        if index >= facts.calm:
+        if index >= facts.calm and sample.where != "fault":  # what strikes late meets calls of the driver's own
             for name in LOCKS:
                 if sample.counts.get(name, 0):
                     yield facts.violation("R14", index, f"{name} is {sample.counts[name]} in the calm")

@@ -13,7 +13,6 @@ from tutti_side.testing.simulation.records import (
     InterruptAsked,
     Read,
     ReleaseAsked,
-    SeenEvent,
     TurnAsked,
     WentOver,
 )
@@ -34,10 +33,6 @@ def parents_are_left_alone(facts: Facts) -> Iterator[Violation]:
     came to nothing, or the host's stop.
     """
     stops = [index for index, _ in facts.each(HostStopping)]
-    expired: dict[str, int] = {}
-    for index, event in facts.each(SeenEvent):
-        if event.type == "session.expired":
-            expired.setdefault(event.owner, index)
     for index, record in facts.all_of(InterruptAsked, ReleaseAsked):
         if not isinstance(record, InterruptAsked | ReleaseAsked) or record.child in facts.side_children:
             continue
@@ -45,15 +40,15 @@ def parents_are_left_alone(facts: Facts) -> Iterator[Violation]:
         if stops and stops[0] < index:
             continue
         turn = record.turn if isinstance(record, InterruptAsked) else ""
-        if not _was_wanted(facts, owner, index, turn, is_release=isinstance(record, ReleaseAsked), expired=expired):
+        if not _was_wanted(facts, owner, index, turn, is_release=isinstance(record, ReleaseAsked)):
             what = f"turn {turn} of {owner or record.child} is interrupted" if turn else f"{owner} is released"
             yield facts.violation("R7", index, f"{what}, and nobody asked for it")
 
 
-def _was_wanted(facts: Facts, owner: str, index: int, turn: str, *, is_release: bool, expired: dict[str, int]) -> bool:
+def _was_wanted(facts: Facts, owner: str, index: int, turn: str, *, is_release: bool) -> bool:
     if not owner:
-        return is_release  # a session whose start was given up is nobody's
-    if owner in expired and expired[owner] < index:
+        return True  # a session whose start was given up, or a sub-agent, which ends with its caller
+    if facts.expired.get(owner, index) < index:
         return True
     for call in facts.calls:
         job = call.job
