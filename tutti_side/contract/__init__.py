@@ -91,6 +91,7 @@ from tutti_side.contract.interactive import (
     InteractiveAdapter,
     InvalidAnswerError,
     check_answer,
+    without_key,
 )
 from tutti_side.contract.metadata import HOST_CONTEXT_BYTES_MAX, SourceMetadata, SourceMetadataPort
 from tutti_side.contract.notices import NO_NOTICES, NOTICE_TEXT_MAX, Notice, NoticeKind, NoticePort, RateLimit
@@ -238,4 +239,5 @@ __all__ = [
     "check_id",
     "check_instructions",
     "new_id",
+    "without_key",
 ]

@@ -23,6 +23,7 @@ __all__ = [
     "InteractiveAdapter",
     "InvalidAnswerError",
     "check_answer",
+    "without_key",
 ]
 
 ANSWER_BYTES_MAX = 1 << 20
@@ -51,7 +52,7 @@ class InteractionQuestion(msgspec.Struct, frozen=True):
     is_optional: bool = False
     """It may be left out of an answer."""
     takes_several: bool = False
-    """Several of the options may be chosen."""
+    """Several of the options may be chosen, or none."""
 
 
 class InteractionAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,12 +70,21 @@ class InvalidAnswerError(TuttiSideError):
     """An answer that the interaction does not take; it is still open, and nothing was sent.
 
     Attributes:
-      field: which part of the answer.
+      field: which part of the answer, for example ``option_id`` or ``answers['color']``. A question's id is the
+        model's, or a tool server's, so it stands here and not in the message.
+      problem: what is wrong with it.
     """
 
     def __init__(self, field: str, problem: str) -> None:
-        super().__init__(f"{field} {problem}")
+        super().__init__(f"{without_key(field)} {problem}")
         self.field = field
+        self.problem = problem
+
+
+def without_key(field: str) -> str:
+    """Return a field's name as it may stand in a message: without the key that is somebody's text."""
+    name, bracket, _ = field.partition("[")
+    return f"{name}[…]" if bracket else name
 
 
 def check_answer(answer: InteractionAnswer) -> InteractionAnswer:

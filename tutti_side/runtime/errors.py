@@ -1,6 +1,15 @@
 """The names of the runtime's errors; each says whose fault it is and carries the ids."""
 
-from tutti_side.contract import EndReason, FailureReason, InteractionId, RequestId, SessionId, SideId, TurnId
+from tutti_side.contract import (
+    EndReason,
+    FailureReason,
+    InteractionId,
+    RequestId,
+    SessionId,
+    SideId,
+    TurnId,
+    without_key,
+)
 from tutti_side.errors import TuttiSideError
 
 __all__ = [
@@ -204,11 +213,11 @@ class InteractionInvalidError(InteractionError):
     """There is no such interaction here, or it does not take this answer; an open one stays open.
 
     Attributes:
-      field: which part of the answer, or ``interaction_id``.
+      field: which part of the answer, or ``interaction_id``; see `tutti_side.contract.InvalidAnswerError`.
     """
 
     def __init__(self, interaction_id: InteractionId, field: str, problem: str) -> None:
-        super().__init__(f"interaction {interaction_id}: {field} {problem}", interaction_id)
+        super().__init__(f"interaction {interaction_id}: {without_key(field)} {problem}", interaction_id)
         self.field = field
 
 

@@ -334,7 +334,7 @@ class _ScopeHandle:
         try:
             sent = adapter.respond(self.scope.ref, interaction_id, check_answer(answer))
         except InvalidAnswerError as error:
-            raise InteractionInvalidError(interaction_id, error.field, str(error)) from error
+            raise InteractionInvalidError(interaction_id, error.field, error.problem) from error
         except ProviderLostError as error:
             raise self.expired() from error
         if not sent:

@@ -209,8 +209,9 @@ def check_answer(ask: Ask, answer: InteractionAnswer) -> None:
     if answer.option_id is not None:
         raise InvalidAnswerError("option_id", "is for approvals and plans; this is a question")
     questions = {question.id: question for question in ask.questions}
-    if set(answer.answers) != set(questions):
-        raise InvalidAnswerError("answers", f"must answer {len(questions)} questions, each by its id")
+    needed = {question_id for question_id, question in questions.items() if not question.is_optional}
+    if not needed <= set(answer.answers) <= set(questions):
+        raise InvalidAnswerError("answers", f"must answer {len(needed)} questions, each by its id")
     for question_id, given in answer.answers.items():
         question = questions[question_id]
         where = f"answers[{question_id}]"

@@ -146,6 +146,7 @@ QUESTION = Ask(
     questions=(
         InteractionQuestion("free", "?"),
         InteractionQuestion("offered", "?", options=("a", "b"), takes_free_text=False),
+        InteractionQuestion("left out", "?", is_optional=True),
     ),
 )
 

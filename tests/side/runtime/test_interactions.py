@@ -118,6 +118,8 @@ async def test_an_answer_of_another_shape_is_refused_before_the_provider_sees_it
         with pytest.raises(InteractionInvalidError) as caught:
             side.respond(I, answer)
         assert caught.value.field == field
+        assert str(caught.value).count(field.partition("[")[0]) == 1
+        assert "q1" not in str(caught.value)
         assert (side.interactions, adapter.answers) == ((request,), [])
         side.respond(I, InteractionAnswer(answers=cast("Any", {"q1": ["a"], "q2": ("b", "c")})))
         assert adapter.answers == [(I, good)]

@@ -3,7 +3,7 @@
 import logging
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -198,9 +198,12 @@ async def test_nobodys_text_reaches_a_record_or_an_error(
             with pytest.raises(InteractionInvalidError) as caught:
                 side.respond(InteractionId("i"), answer)
             errors.append(caught.value)
-        questions = (InteractionQuestion("q", CANARY, is_secret=True),)
+        questions = (InteractionQuestion(CANARY, CANARY, is_secret=True),)
         adapter.ask(ref, InteractionRequested(InteractionId("j"), None, "question", CANARY, questions=questions))
-        side.respond(InteractionId("j"), InteractionAnswer(answers={"q": (CANARY,)}))
+        with pytest.raises(InteractionInvalidError) as caught:
+            side.respond(InteractionId("j"), InteractionAnswer(answers={CANARY: cast("Any", CANARY)}))
+        errors.append(caught.value)
+        side.respond(InteractionId("j"), InteractionAnswer(answers={CANARY: (CANARY,)}))
         adapter.open_error = ValueError(CANARY)
         await keep(session.open_side)
         adapter.open_error = None
@@ -213,7 +216,7 @@ async def test_nobodys_text_reaches_a_record_or_an_error(
         await keep(lambda: lost.ask(CANARY))
         assert CANARY not in f"{host.statistics()!r} {session!r} {side!r} {side.scope!r}"
     assert sum(isinstance(error, InvalidContentError) for error in errors) == 6
-    assert len(errors) == 13
+    assert len(errors) == 14
     for error in errors:
         assert CANARY not in f"{error} {error!r}"
         assert isinstance(error, TuttiSideError)
