@@ -181,7 +181,7 @@ class ThreadCreation:
                 is_persisted = self._method == ResumeParams.METHOD
                 self._thread.bind(thread_id, SourceSettings.of_opened(opened), is_persisted=is_persisted)
                 try:
-                    self._connection.router.register(thread_id, self._thread, is_loaded_again=is_persisted)
+                    self._connection.router.register(thread_id, self._thread)
                 except PoolOverflowError:
                     problem = "more of the thread came before the answer than is kept (overflow)"
         # A thread that was known before is not ours to release: it could be the parent.

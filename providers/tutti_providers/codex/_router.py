@@ -89,6 +89,7 @@ class Router:
         self._pool = ProvisionalPool()
         self._creations = 0
         self._closed: dict[str, None] = {}
+        self._loaded_again: dict[str, None] = {}
         self._dropped: Counter[str] = Counter()
         self._route_failures = 0
         self.lost: ConnectionClosedError | None = None
@@ -171,8 +172,9 @@ class Router:
         `resumed` is the thread that it loads: it may have been ours before, and is no closed one any more.
         """
         self._creations += 1
-        if resumed is not None:
-            self._closed.pop(resumed, None)
+        if resumed is not None and resumed in self._closed:
+            del self._closed[resumed]
+            _remember(self._loaded_again, resumed)
 
     def end_creation(self) -> None:
         """Such a request has its outcome; after the last one nothing unknown can be adopted any more."""
@@ -195,12 +197,11 @@ class Router:
         """True for a thread that has a route, or had one until lately."""
         return thread_id in self._routes or thread_id in self._closed
 
-    def register(self, thread_id: str, route: Route, *, is_loaded_again: bool = False) -> None:
+    def register(self, thread_id: str, route: Route) -> None:
         """Give a new thread its route, and deliver what came early.
 
-        Args:
-          is_loaded_again: it was loaded before, perhaps until a moment ago: what came up to the word that it was
-            unloaded is of that time. Taken for this one's it would end it as soon as it began (seen on 0.163).
+        Of a thread that was closed here before, what came up to the word that it was unloaded is of that time. Taken
+        for this load's it would end it as soon as it began (seen on 0.163). Of any other thread that word is its end.
 
         Raises:
           PoolOverflowError: some of it was evicted; nothing is registered.
@@ -208,7 +209,8 @@ class Router:
         early = self._pool.take(thread_id)
         if early is None:
             raise PoolOverflowError
-        if is_loaded_again:
+        if thread_id in self._loaded_again:
+            del self._loaded_again[thread_id]
             ends = [at for at, message in enumerate(early, 1) if message.method == CLOSED_METHOD]
             if ends:
                 self._drop(early[: ends[-1]], "closed")
@@ -221,9 +223,7 @@ class Router:
         """Take a thread's route away; what still comes of it is dropped, not kept. Idempotent."""
         self._routes.pop(thread_id, None)
         self._drop(self._pool.take(thread_id) or [], "closed")
-        self._closed[thread_id] = None
-        if len(self._closed) > CLOSED_THREADS_MAX:
-            del self._closed[next(iter(self._closed))]
+        _remember(self._closed, thread_id)
 
     # Inside
 
@@ -262,6 +262,12 @@ class Router:
             self._dropped[cause] += 1
             if message.id is not None:
                 self._decline(message)
+
+
+def _remember(threads: dict[str, None], thread_id: str) -> None:
+    threads[thread_id] = None
+    if len(threads) > CLOSED_THREADS_MAX:
+        del threads[next(iter(threads))]
 
 
 def _thread_id_of(head: Head) -> str | None:
