@@ -122,9 +122,10 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def mutants(session: nox.Session) -> None:
-    """See that deliberate faults in copies of contract and sink make tests fail; arguments go to pytest."""
+    """See that deliberate faults in copies of contract, sink and Side runtime are found; arguments go to pytest."""
     _environment(session, "test")
-    paths = ["tests/replication/test_mutants.py", "tests/replication/sinks/faults/test_mutants.py"]
+    contract, sink = "tests/replication/test_mutants.py", "tests/replication/sinks/faults/test_mutants.py"
+    paths = [contract, sink, "tests/simulation/test_mutants.py"]
     _run(session, "python", "-m", "pytest", "-q", *paths, *session.posargs)
 
 
