@@ -7,6 +7,7 @@ import pytest
 
 from tutti_side.testing.simulation.checks import Context, check_all
 from tutti_side.testing.simulation.records import (
+    AgentCalled,
     Answered,
     Asked,
     BranchAnswered,
@@ -128,7 +129,7 @@ def healthy() -> Run:
     story.now += 250
     story.tell(Sampled, where="end", counts={"connections": 1, "in_flight": 0, "locks_in_use": 0})
     story.call(10, "send", "p0", detail="<p0/0>")
-    story.end(10, "SideUnsupportedError")
+    story.end(10, turn="tp3")
     story.tell(HostStopping, host=1)
     story.tell(ReleaseAsked, connection=0, child="P")
     story.tell(ReleaseAnswered, connection=0, child="P")
@@ -349,6 +350,21 @@ BREAKAGES: dict[str, tuple[str, Callable[[Run], Run]]] = {
         "R7",
         lambda run: with_after(run, find(run, JobBegan, call=6), InterruptAsked, connection=0, child="P", turn="tp1"),
     ),
+    "an interrupt of the parent's agent": (
+        "R7",
+        lambda run: with_after(
+            with_after(run, find(run, JobBegan, call=6), InterruptAsked, connection=0, child="A", turn="ta1"),
+            find(run, JobBegan, call=6),
+            AgentCalled,
+            connection=0,
+            child="A",
+            parent="P",
+        ),
+    ),
+    "an interrupt of the parent under a later host": (
+        "R7",
+        lambda run: with_after(run, len(run) - 1, InterruptAsked, connection=0, child="P", turn="tp1"),
+    ),
     "a release of the parent": (
         "R7",
         lambda run: with_after(run, find(run, JobBegan, call=6), ReleaseAsked, connection=0, child="P"),
@@ -537,6 +553,16 @@ def test_a_source_that_its_provider_lost_is_released_while_it_is_branched() -> N
 
     assert "R5" in rules(released)
     assert "R5" not in rules(with_after(released, at, Stored, what="report", owner="p0", text=text))
+
+
+def test_what_a_sides_agent_does_ends_with_the_side() -> None:
+    """R7: it is the Side's own. Source: our choice."""
+    run = healthy()
+    at = find(run, JobBegan, call=6)
+    run = with_after(run, at, InterruptAsked, connection=0, child="A", turn="ta1")
+
+    assert "R7" in rules(run)
+    assert rules(with_after(run, at, AgentCalled, connection=0, child="A", parent="C")) == set()
 
 
 def given_up(run: Run) -> Run:

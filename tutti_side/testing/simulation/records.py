@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 
 __all__ = [
+    "AgentCalled",
     "Answered",
     "AskKind",
     "Asked",
@@ -333,6 +334,16 @@ class ResumeAsked(Record, frozen=True, kw_only=True, tag=True):
 
     connection: int
     child: str
+
+
+class AgentCalled(Record, frozen=True, kw_only=True, tag=True):
+    """A session or Side has called an agent, which has a child of its own, and lives no longer."""
+
+    connection: int
+    child: str
+    """The agent's."""
+    parent: str
+    """The child that called it."""
 
 
 class TurnAsked(Record, frozen=True, kw_only=True, tag=True):

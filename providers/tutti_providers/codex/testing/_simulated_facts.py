@@ -11,6 +11,7 @@ import msgspec
 
 from tutti_side.jsonrpc.codec import LINE_BYTES_MAX, LineSplitter
 from tutti_side.testing.simulation.records import (
+    AgentCalled,
     Answered,
     Asked,
     BranchAnswered,
@@ -214,6 +215,11 @@ class WireFacts:
     def _take_notification(self, method: str, params: dict[str, Any]) -> None:
         child = params.get("threadId")
         now, connection = self._clock(), self._connection
+        if method == "thread/started":
+            thread = sub_object(params, "thread")
+            agent, parent = thread.get("id"), thread.get("parentThreadId")
+            if isinstance(agent, str) and isinstance(parent, str):
+                self._record(AgentCalled(at_s=now, connection=connection, child=agent, parent=parent))
         if not isinstance(child, str):
             return
         turn = sub_object(params, "turn")

@@ -5,10 +5,12 @@ from collections.abc import Iterator
 
 from tutti_side.testing.simulation.checks._facts import Facts, Violation
 from tutti_side.testing.simulation.records import (
+    AgentCalled,
     BranchAsked,
     ConnectionEnded,
     ConnectionOpened,
     Fault,
+    HostEnded,
     HostStopping,
     InterruptAsked,
     Read,
@@ -30,24 +32,42 @@ def parents_are_left_alone(facts: Facts) -> Iterator[Violation]:
     """R7: a session's turn is interrupted, and the session released, only on its own user's account.
 
     That is: a cancel of that turn, a question that was given up, its close or delete, its provider's loss, a start that
-    came to nothing, or the host's stop.
+    came to nothing, or the host's stop. What an agent does that the session called goes with any of these; it is let go
+    when it is done.
     """
-    stops = [index for index, _ in facts.each(HostStopping)]
-    for index, record in facts.all_of(InterruptAsked, ReleaseAsked):
-        if not isinstance(record, InterruptAsked | ReleaseAsked) or record.child in facts.side_children:
+    parents = {called.child: called.parent for _, called in facts.each(AgentCalled)}
+    stopping: set[int] = set()
+    for index, record in facts.all_of(HostStopping, HostEnded, InterruptAsked, ReleaseAsked):
+        if isinstance(record, HostStopping):
+            stopping.add(record.host)
+        elif isinstance(record, HostEnded):
+            stopping.discard(record.host)
+        if stopping or not isinstance(record, InterruptAsked | ReleaseAsked):
             continue
-        owner = facts.owner_of.get(record.child, "")
-        if stops and stops[0] < index:
+        child = _caller_of(record.child, parents)
+        is_release = isinstance(record, ReleaseAsked)
+        if child in facts.side_children or (is_release and record.child in parents):
             continue
-        turn = record.turn if isinstance(record, InterruptAsked) else ""
-        if not _was_wanted(facts, owner, index, turn, is_release=isinstance(record, ReleaseAsked)):
+        owner, turn = facts.owner_of.get(child, ""), record.turn if isinstance(record, InterruptAsked) else ""
+        wanted = None if record.child in parents else turn
+        if not _was_wanted(facts, owner, index, wanted, is_release=is_release):
             what = f"turn {turn} of {owner or record.child} is interrupted" if turn else f"{owner} is released"
             yield facts.violation("R7", index, f"{what}, and nobody asked for it")
 
 
-def _was_wanted(facts: Facts, owner: str, index: int, turn: str, *, is_release: bool) -> bool:
+def _caller_of(child: str, parents: dict[str, str]) -> str:
+    """Return the session's or Side's child that called an agent, perhaps through others; any other child is itself."""
+    seen: set[str] = set()
+    while child in parents and child not in seen:
+        seen.add(child)
+        child = parents[child]
+    return child
+
+
+def _was_wanted(facts: Facts, owner: str, index: int, turn: str | None, *, is_release: bool) -> bool:
+    """True when an owner's user had reason to end a turn (None: any), or to release the session, before a record."""
     if not owner:
-        return True  # a session whose start was given up, or a sub-agent, which ends with its caller
+        return is_release  # a session whose start was given up is nobody's
     if facts.expired.get(owner, index) < index:
         return True
     for call in facts.calls:
@@ -62,7 +82,7 @@ def _was_wanted(facts: Facts, owner: str, index: int, turn: str, *, is_release: 
             if job.what in ("start", "resume") and call.outcome != "ok":
                 return True
         elif job.what == "cancel":
-            if job.turn in ("", turn):
+            if turn is None or job.turn in ("", turn):
                 return True
         elif job.what in ("send", "ask") and call.outcome not in SETTLED:
             return True
