@@ -98,6 +98,7 @@ class WireFacts:
         self._open: set[str] = set()
         self._turns: dict[tuple[str, str], bool] = {}
         self._policies: dict[str, list[_Policy]] = {}
+        self._given_up: dict[str, None] = {}
         self._sources: dict[str, str] = {}
         self._made_s: dict[str, float] = {}
         self._overloaded_s: dict[bytes, float] = {}
@@ -166,8 +167,10 @@ class WireFacts:
             turn = str(params.get("turnId"))
             self._record(InterruptAsked(at_s=now, connection=connection, child=child, turn=turn))
         elif method == "thread/unsubscribe":
+            self._given_up[child] = None
             self._record(ReleaseAsked(at_s=now, connection=connection, child=child))
         elif method == "thread/resume":
+            self._given_up.pop(child, None)
             self._record(ResumeAsked(at_s=now, connection=connection, child=child))
 
     def _answered(self, key: str, message: dict[str, Any]) -> None:
@@ -240,7 +243,7 @@ class WireFacts:
                 self._record(Settled(at_s=now, connection=connection, request=key))
         elif method == "thread/settings/updated":
             settings = sub_object(params, "threadSettings")
-            if settings:
+            if settings and child not in self._given_up:  # a closed source is listened to no more
                 self._take_policy(child, settings.get("approvalPolicy"), settings.get("sandboxPolicy"))
 
     def _take_answer(self, message: dict[str, Any]) -> None:
@@ -261,7 +264,8 @@ class WireFacts:
             self._record(BranchAnswered(at_s=now, connection=connection, request=key, child=made))
         elif method in ("thread/start", "thread/resume") and "thread" in result:
             opened = str(sub_object(result, "thread").get("id"))
-            self._take_opened(opened, made_s, result.get("approvalPolicy"), result.get("sandbox"))
+            policy = result.get("approvalPolicy"), result.get("sandbox")
+            self._take_opened(opened, made_s, *policy, is_load=method == "thread/resume")
         elif method == "turn/start":
             turn = str(sub_object(result, "turn").get("id") or "")
             self._record(TurnAnswered(at_s=now, connection=connection, child=child, turn=turn))
@@ -273,17 +277,24 @@ class WireFacts:
     def _take_policy(self, child: str, approval: object, sandbox: object) -> None:
         self._policies.setdefault(child, []).append(_Policy(self._clock(), approval, sandbox))
 
-    def _take_opened(self, child: str, made_s: float, approval: object, sandbox: object) -> None:
-        """Take the policy of an answer; what the server said of the thread since the request is newer."""
+    def _take_opened(self, child: str, made_s: float, approval: object, sandbox: object, *, is_load: bool) -> None:
+        """Take the policy of an answer. What the server said of a new thread since the request is newer; of one that
+        was loaded it can be older or newer, so either may be heeded."""
         known = self._policies.setdefault(child, [])
-        older = [policy for policy in known if policy.since_s < made_s]
-        known.insert(len(older), _Policy(made_s, approval, sandbox))
+        since = [policy for policy in known if policy.since_s >= made_s]
+        if is_load:
+            self._take_policy(child, approval, sandbox)
+            if since:
+                self._take_policy(child, since[-1].approval, since[-1].sandbox)
+        else:
+            known.insert(len(known) - len(since), _Policy(made_s, approval, sandbox))
 
     def _in_force(self, source: str, since_s: float) -> list[_Policy]:
         """The source's policies at any time since then."""
         known = self._policies.get(source, [])
         before = [policy for policy in known if policy.since_s < since_s]
-        return before[-1:] + [policy for policy in known if policy.since_s >= since_s]
+        before = [policy for policy in before if policy.since_s == before[-1].since_s]
+        return before + [policy for policy in known if policy.since_s >= since_s]
 
     def _keeps_approval(self, source: str, params: dict[str, Any], since_s: float) -> bool:
         allowed = [policy.approval for policy in self._in_force(source, since_s)]
