@@ -126,7 +126,7 @@ class Adapter(Protocol):
         Raises:
           TurnActiveError: a turn is active or starting; nothing was sent.
           TurnMergedError: the provider put the input into a turn that was over.
-          ProviderLostError: the connection is gone.
+          ProviderLostError: the connection is gone, or the session or Side was closed meanwhile.
           TuttiSideError: the provider refused.
 
         Cancellation: not sent, or interrupted as soon as the provider names it.

@@ -102,6 +102,8 @@ class _Live:
     def __init__(self, connection: Connection, thread: CodexThread) -> None:
         self.connection = connection
         self.thread = thread
+        self.starting = trio.CancelScope()
+        """Around the ``turn/start`` that is on its way, if one is; a close gives it up."""
 
 
 class _TurnStart:
@@ -310,13 +312,18 @@ class CodexAdapter:
         if live.thread.is_busy:
             raise TurnActiveError
         start = _TurnStart(live)
+        result: TurnStartResult | None = None
         try:
-            result = await live.connection.request(
-                _exec_params(live.thread, request), TurnStartResult, hook=start.take_answer
-            )
+            with trio.CancelScope() as live.starting:
+                result = await live.connection.request(
+                    _exec_params(live.thread, request), TurnStartResult, hook=start.take_answer
+                )
         except BaseException:
             start.abandon()
             raise
+        if result is None:
+            start.abandon()
+            raise ProviderLostError(live.thread.exit_status)
         if start.merged_into is not None:
             raise TurnMergedError(start.merged_into)
         return TurnId(result.turn.id)
@@ -344,11 +351,13 @@ class CodexAdapter:
             if not thread.lost:
                 thread.begin_close()
                 await self._end_turn(live)
+                live.starting.cancel(reason="its thread is being closed")  # or it might be sent again afterwards
                 await self._close_sub_agents(live)
                 await self._clean(live)
                 thread.detach()
                 released = await self._unsubscribe(live)
         finally:
+            live.starting.cancel(reason="its thread is being closed")
             thread.detach()
             for agent in thread.sub_agents:
                 self._let_go(_Live(connection, agent), released=False)

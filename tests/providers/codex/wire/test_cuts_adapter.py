@@ -5,7 +5,7 @@ what the cuts must have fallen into; `tests/side/test_cuts_complete.py` reads it
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from tutti_side.contract import (
     Event,
     ExecTurn,
     OpenSide,
+    ProviderLostError,
     ResumeSession,
     SessionBinding,
     SessionId,
@@ -274,8 +275,13 @@ async def close_a_session(stage: Stage, cut: Cut) -> None:
 async def close_while_a_turn_starts(stage: Stage, cut: Cut) -> None:
     """The turn has no name yet when its session's close is cut; it is stopped all the same."""
     await stage.start(NEW, Recorder())
+
+    async def begin_a_turn() -> None:
+        with suppress(ProviderLostError):  # the close may give it up
+            await stage.adapter.exec(NEW, question("hold on"))
+
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(stage.adapter.exec, NEW, question("hold on"))
+        nursery.start_soon(begin_a_turn)
         await trio.testing.wait_all_tasks_blocked()
         assert stage.adapter._live[NEW].thread.starting
         with cut.cancelling():

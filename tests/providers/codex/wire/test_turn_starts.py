@@ -7,8 +7,9 @@ import pytest
 import trio
 import trio.testing
 
-from tutti_providers.codex.testing import AnswerLate
-from tutti_side import SessionBusyError, SideBusyError
+from tutti_providers.codex.testing import AnswerLate, NeverAnswer
+from tutti_providers.codex.testing.app_server_faults import FaultPlan
+from tutti_side import SessionBusyError, SessionExpiredError, SideBusyError, SideExpiredError
 from tutti_side.contract import TurnCanceled, TurnCompleted, TurnMergedError, TurnStarted
 
 Frame = dict[str, Any]
@@ -63,6 +64,40 @@ async def test_a_turn_that_ended_before_its_start_was_answered_is_ours_all_the_s
         assert (await session.ask("what?")).text == "s0 s1 "
         assert (await session.ask("what?")).text == "s0 s1 "
         assert made.wire.requests("turn/interrupt") == []
+
+
+@pytest.mark.parametrize("where", ["session", "side"])
+async def test_a_start_that_the_server_was_too_busy_for_is_not_sent_again_once_its_thread_is_closed(
+    autojump_clock: Any, bench: Any, where: str
+) -> None:
+    """F33, R8: the turn would run where nobody hears of it. Source: a seed of the simulator; a fixed bug."""
+    made = bench()
+    async with made.host() as host, trio.open_nursery() as nursery:
+        session = await host.start_session(cwd="/project")
+        await session.ask("what?")
+        side = await session.open_side()
+        holder, expired = (side, SideExpiredError) if where == "side" else (session, SessionExpiredError)
+        starts = len(made.wire.requests("turn/start"))
+        told: list[Exception] = []
+
+        async def send() -> None:
+            try:
+                await holder.send("what?")
+            except Exception as error:
+                told.append(error)
+
+        made.machine._plan = FaultPlan((NeverAnswer(method="turn/start"),))
+        nursery.start_soon(send)
+        await trio.testing.wait_all_tasks_blocked()
+        [start] = made.wire.requests("turn/start")[starts:]
+        late = [{"id": start["id"], "error": {"code": -32001, "message": "Server overloaded; retry later."}}]
+        made.wire.between = lambda frame: [late.pop()] if late else []
+        await holder.close()
+        await trio.sleep(60)
+
+        assert late == []
+        assert [type(error) for error in told] == [expired]
+        assert made.wire.requests("turn/start")[starts:] == [start]
 
 
 async def test_of_two_who_start_a_turn_at_once_one_is_told_that_the_other_was_first_and_one_start_is_sent(
