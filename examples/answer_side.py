@@ -49,9 +49,10 @@ async def main() -> None:
     async with open_host(scripted(SCRIPT)) as host:
         session = await host.start_session(cwd=".")
         await session.ask("Hello")
-        async with trio.open_nursery() as nursery, session.side(subscribe=True) as side:
-            nursery.start_soon(answer, side, side.events())  # ends with the Side
+        async with session.side(subscribe=True) as side, trio.open_nursery() as nursery:
+            nursery.start_soon(answer, side, side.events())
             print("side:", (await side.ask("Which parser do we use?")).messages)
+            await side.close()  # its last event ends `answer`
 
 
 if __name__ == "__main__":
