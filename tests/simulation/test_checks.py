@@ -555,6 +555,18 @@ def test_a_source_that_its_provider_lost_is_released_while_it_is_branched() -> N
     assert "R5" not in rules(with_after(released, at, Stored, what="report", owner="p0", text=text))
 
 
+def test_a_question_of_before_the_end_may_be_written_behind_it() -> None:
+    """R8: it waited for the writer. Source: our choice."""
+    run = healthy()
+    ended = find(run, JobEnded, call=6)
+    asked = with_after(run, ended, TurnAsked, connection=0, child="C", question="<w/s1/9>")
+    assert rules(asked) == {"R8"}
+    began = find(run, SideOpened, owner="w/s1")
+    late = with_after(asked, began, JobBegan, job=1, call=90, what="send", owner="w/s1", detail="<w/s1/9>")
+    late = with_after(late, began + 1, JobEnded, job=1, call=90, outcome="SideExpiredError")
+    assert rules(late) == set()
+
+
 def test_what_a_sides_agent_does_ends_with_the_side() -> None:
     """R7: it is the Side's own. Source: our choice."""
     run = healthy()

@@ -171,6 +171,7 @@ class WireFacts:
             self._record(ReleaseAsked(at_s=now, connection=connection, child=child))
         elif method == "thread/resume":
             self._given_up.pop(child, None)
+            self._policies.setdefault(child, [])  # from now on it is known here
             self._record(ResumeAsked(at_s=now, connection=connection, child=child))
 
     def _answered(self, key: str, message: dict[str, Any]) -> None:
