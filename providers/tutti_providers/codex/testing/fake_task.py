@@ -198,6 +198,8 @@ class FakeAppServer:
         """Pass on what comes; an empty chunk says that it ended."""
         while True:
             while not shell.reading:
+                if self._killed is not None:
+                    return  # it reads no more, and waits for nothing
                 with trio.CancelScope(deadline=shell.reads_again_at):
                     await self._resumed.wait()
             try:
