@@ -274,6 +274,11 @@ class CodexThread:
             self._begin_turn(TurnId(turn.id))
         self.start_settled.set()
 
+    def note_late_start(self, turn_id: TurnId) -> None:
+        """Take the word that a turn runs from an answer that nobody waited for any more: it can be interrupted then."""
+        if self.active_turn is None and not self.has_ended(turn_id):
+            self._begin_turn(turn_id)
+
     def ended_before(self) -> frozenset[str]:
         """Return the turns that are over now, as far as they are remembered."""
         return frozenset(self._ended_turns)

@@ -136,6 +136,7 @@ class _TurnStart:
         if turn is not None:
             self._turn_id = TurnId(turn.id)
             if self._abandoned:
+                self._live.thread.note_late_start(self._turn_id)
                 self._interrupt()
 
     def _read(self, result: msgspec.Raw) -> Turn:

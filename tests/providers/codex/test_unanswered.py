@@ -10,7 +10,17 @@ import trio.testing
 from tutti_providers.codex import ConnectionStatistics
 from tutti_providers.codex._connection import Connection, open_connection
 from tutti_providers.codex.adapter import CodexAdapter, open_adapter
-from tutti_providers.codex.testing import AnswerLate, AppServerMachine, FakeSetup, NeverAnswer, Strangers, serve_fake
+from tutti_providers.codex.testing import (
+    Answer,
+    AnswerLate,
+    AppServerMachine,
+    FakeAppServer,
+    FakeSetup,
+    ModelScript,
+    NeverAnswer,
+    Pause,
+    Strangers,
+)
 from tutti_providers.codex.testing.app_server_faults import Fault
 from tutti_side import AgentHost, SessionHandle, open_host
 from tutti_side.contract import Diagnosis
@@ -26,8 +36,10 @@ class FakedCodex:
 
     name = "codex"
 
-    def __init__(self, *faults: Fault) -> None:
-        self.machine = AppServerMachine(FakeSetup(faults=faults))
+    def __init__(self, *faults: Fault, script: ModelScript | None = None) -> None:
+        setup = FakeSetup(faults=faults) if script is None else FakeSetup(faults=faults, script=script)
+        self.machine = AppServerMachine(setup)
+        self.fake = FakeAppServer(self.machine)
         self.adapters: list[CodexAdapter] = []
 
     @asynccontextmanager
@@ -43,7 +55,7 @@ class FakedCodex:
     async def _connect(self) -> AsyncIterator[Connection]:
         ours, theirs = memory_pair()
         async with open_service_nursery() as nursery:
-            nursery.start_soon(serve_fake, theirs, self.machine)
+            nursery.start_soon(self.fake.serve, theirs)  # noqa: ASYNC113 - what we send waits in the pipe
             async with open_connection(ours, name=self.name) as connection:
                 yield connection
 
@@ -170,3 +182,20 @@ async def test_a_child_is_released_also_by_a_server_that_does_not_answer_for_min
 
         assert provider.subscribed() == {session.provider_session_id}
         assert provider.statistics().unreleased == 0
+
+
+async def test_a_turn_whose_start_is_answered_after_all_waiting_is_interrupted(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """R14, F33: its caller has gone long ago. Source: a bug that a planted fault led to (it ran to its end)."""
+    endless = ModelScript(answers=(Answer.of(Pause(gate="never"), when="hello?"),))
+    provider = FakedCodex(script=endless)
+    async with session_on(provider) as (_, session):
+        provider.fake.freeze(45)
+        with trio.move_on_after(1) as cut:
+            await session.send("hello?")
+        assert cut.cancelled_caught
+        await trio.sleep(60)
+
+        assert len(provider.machine.calls("turn/interrupt")) == 1
+        assert provider.statistics().doubted_turns == 0
