@@ -604,6 +604,26 @@ def test_a_turn_whose_end_nobody_tells_may_be_given_up_after_a_while() -> None:
     assert rules(said) == {"R7"}
 
 
+def test_a_request_that_came_twice_may_be_declined_twice_and_not_allowed_twice() -> None:
+    """R11: a server that repeats a request, both before any answer, asked twice. Source: our choice."""
+    run = healthy()
+    at = find(run, Asked)
+    run = with_after(
+        run, at, Asked, **{name: getattr(run[at], name) for name in ("connection", "request", "child", "turn", "kind")}
+    )
+    twice = find(run, Answered)
+    assert isinstance(answer := run[twice], Answered)
+    again = {"connection": answer.connection, "request": answer.request}
+
+    assert "R11" in rules(with_after(run, twice, Answered, accepts=True, **again))
+    declined = changed(run, twice, accepts=False)
+    assert "R11" not in rules(with_after(declined, twice, Answered, accepts=False, **again))
+    thrice = with_after(
+        with_after(declined, twice, Answered, accepts=False, **again), twice, Answered, accepts=False, **again
+    )
+    assert "R11" in rules(thrice)
+
+
 def test_each_checker_has_a_breakage_that_it_finds() -> None:
     """A checker that never bites proves nothing. Source: our choice."""
     found = {rule for rule, _ in BREAKAGES.values()}

@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from tutti_providers.codex._declines import REFUSED_CODE, not_offered, refusal
-from tutti_providers.codex._interactions import Pending, pending_of
+from tutti_providers.codex._interactions import Pending, interaction_id_of, pending_of
 from tutti_providers.codex.schema.items import FileChangeItem, ThreadItem
 from tutti_providers.codex.schema.notifications import Head
 from tutti_side.contract import (
@@ -86,6 +86,7 @@ class ThreadInteractions:
         self._in_side = in_side
         self._pending: dict[InteractionId, Pending] = {}
         self._settled: dict[InteractionId, None] = {}
+        self._asked: dict[InteractionId, None] = {}
         self._changes: dict[str, tuple[str, ...]] = {}
 
     def __len__(self) -> int:
@@ -110,6 +111,9 @@ class ThreadInteractions:
         """
         request_id, method = message.id, message.method or ""
         assert request_id is not None
+        self._asked[interaction_id_of(request_id)] = None
+        if len(self._asked) > SETTLED_MAX:
+            del self._asked[next(iter(self._asked))]
         try:
             pending = pending_of(method, message.line, request_id, in_side=self._in_side, changes=self._changes)
         except (msgspec.DecodeError, RecursionError):
@@ -153,7 +157,9 @@ class ThreadInteractions:
         return True
 
     def resolved(self, request_id: RequestId) -> Event | None:
-        """Take the server's word that it needs no answer any more."""
+        """Take the server's word that it needs no answer any more. Of what was not asked here it has no say."""
+        if interaction_id_of(request_id) not in self._asked:
+            return None
         self._asker.settle_request(request_id)
         for pending in self._pending.values():
             if pending.request_id == request_id and type(pending.request_id) is type(request_id):

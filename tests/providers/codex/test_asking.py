@@ -218,3 +218,16 @@ def test_a_lost_connection_is_said_so() -> None:
     thread.interactions.forget()
     assert len(thread.interactions) == 0
     assert thread.interactions.refuse_all() == []
+
+
+def test_a_word_that_another_threads_request_needs_no_answer_takes_nothing_back() -> None:
+    """R11: the server said so of an id that this thread never asked. Source: a bug that the simulator found (5598)."""
+    thread = Thread()
+    thread.asker.open.add("0")  # of another thread on the same connection
+
+    assert thread.interactions.resolved("0") is None
+    assert thread.asker.open == {"0"}
+
+    thread.ask(0)
+    thread.interactions.resolved(0)
+    assert thread.asker.open == {"0"}

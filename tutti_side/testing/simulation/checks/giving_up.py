@@ -66,9 +66,12 @@ def _others(facts: Facts, call: Call) -> bool:
 
 def _check_turn(facts: Facts, call: Call, asked: int, child: str) -> Iterator[Violation]:
     assert call.ended is not None
-    answered = next(((at, turn) for at, turn in facts.each(TurnAnswered) if at > asked and turn.child == child), None)
-    if answered is None or not answered[1].turn:
-        return
+    ask = facts.records[asked]
+    assert isinstance(ask, TurnAsked)
+    answers = ((at, turn) for at, turn in facts.each(TurnAnswered) if at > asked and turn.child == child)
+    answered = next(answers, None)
+    if answered is None or not answered[1].turn or answered[1].connection != ask.connection:
+        return  # lost with its connection: what is answered on another one is somebody else's
     turn = answered[1].turn
     began = next((at for at, told in facts.each(TurnBegan) if told.turn == turn and told.child == child), None)
     if began is None:

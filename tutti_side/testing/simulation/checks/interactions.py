@@ -24,13 +24,20 @@ def one_answer_for_each(facts: Facts) -> Iterator[Violation]:
     """
     asked: dict[tuple[int, str], Asked] = {}
     answered: dict[tuple[int, str], int] = defaultdict(int)
+    allowed: set[tuple[int, str]] = set()
+    times: dict[tuple[int, str], int] = defaultdict(int)
     settled: set[tuple[int, str]] = set()
     ended_turns: set[tuple[int, str]] = set()
     resolved: set[tuple[int, str]] = set()
     for index, record in facts.all_of(Asked, Answered, Settled, TurnEnded, SeenEvent):
         if isinstance(record, Asked):
-            asked[record.connection, record.request] = record
-            answered.pop((record.connection, record.request), None)  # asked again under its old id: another request
+            # Asked again under its old id it is another request: each may be declined, but one alone be allowed until then.
+            key = record.connection, record.request
+            if answered[key] >= times[key]:
+                answered[key] = times[key] = 0
+                allowed.discard(key)
+            asked[key] = record
+            times[key] += 1
         elif isinstance(record, Settled):
             settled.add((record.connection, record.request))
         elif isinstance(record, TurnEnded):
@@ -42,11 +49,13 @@ def one_answer_for_each(facts: Facts) -> Iterator[Violation]:
             who = f"request {record.request} of connection {record.connection}"
             if ask is None:
                 yield facts.violation("R11", index, f"{who} was never made, and is answered")
-            elif answered[key] > 1:
+            elif answered[key] > times[key] or key in allowed:
                 yield facts.violation("R11", index, f"{who} is answered a second time")
             elif record.accepts and not _was_allowed(facts, ask, index):
                 owner = facts.owner_of.get(ask.child, ask.child)
                 yield facts.violation("R11", index, f"{who} ({ask.kind}, {owner}) is allowed, and no user said so")
+            if record.accepts:
+                allowed.add(key)
         elif isinstance(record, SeenEvent) and record.type == INTERACTION_ENDS_ONCE:
             seen = record.subscription, record.interaction
             if seen in resolved:
@@ -57,7 +66,7 @@ def one_answer_for_each(facts: Facts) -> Iterator[Violation]:
     if any(True for _ in facts.each(Healed)):
         for key, ask in asked.items():
             is_over = key in settled or (key[0], ask.turn) in ended_turns or key[0] in facts.connection_ends
-            if key not in answered and not is_over:
+            if not answered[key] and not is_over:
                 owner = facts.owner_of.get(ask.child, ask.child)
                 problem = f"request {key[1]} of connection {key[0]} ({ask.kind}, {owner}) was never answered"
                 yield facts.violation("R11", facts.last, problem)
