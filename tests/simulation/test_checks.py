@@ -612,7 +612,8 @@ def test_a_request_that_came_twice_may_be_declined_twice_and_not_allowed_twice()
         run, at, Asked, **{name: getattr(run[at], name) for name in ("connection", "request", "child", "turn", "kind")}
     )
     twice = find(run, Answered)
-    assert isinstance(answer := run[twice], Answered)
+    answer = run[twice]
+    assert isinstance(answer, Answered)
     again = {"connection": answer.connection, "request": answer.request}
 
     assert "R11" in rules(with_after(run, twice, Answered, accepts=True, **again))

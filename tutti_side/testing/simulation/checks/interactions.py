@@ -31,7 +31,7 @@ def one_answer_for_each(facts: Facts) -> Iterator[Violation]:
     resolved: set[tuple[int, str]] = set()
     for index, record in facts.all_of(Asked, Answered, Settled, TurnEnded, SeenEvent):
         if isinstance(record, Asked):
-            # Asked again under its old id it is another request: each may be declined, but one alone be allowed until then.
+            # Asked again under its old id it is another request: both may be declined, one of them allowed.
             key = record.connection, record.request
             if answered[key] >= times[key]:
                 answered[key] = times[key] = 0
