@@ -625,6 +625,18 @@ def test_a_request_that_came_twice_may_be_declined_twice_and_not_allowed_twice()
     assert "R11" in rules(thrice)
 
 
+def test_a_turn_that_begins_after_it_was_given_up_was_not_given_up_at_once() -> None:
+    """R7: the server stood still, and its word that the turn began came later. Source: our choice."""
+    run = given_up(healthy())
+    turn = run[parent_event(run, 8)]
+    assert isinstance(turn, SeenEvent)
+    began = find(run, TurnBegan, turn=turn.turn)
+    late = changed(run, began, at_s=turn.at_s + 1)
+
+    assert "R7" in rules(run)
+    assert "R7" not in rules(late)
+
+
 def test_each_checker_has_a_breakage_that_it_finds() -> None:
     """A checker that never bites proves nothing. Source: our choice."""
     found = {rule for rule, _ in BREAKAGES.values()}

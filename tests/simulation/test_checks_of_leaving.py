@@ -212,6 +212,24 @@ CASES: dict[str, tuple[Check, str, list[Told], list[Told]]] = {
         [*opened(), ASKED, told(2, Answered, request="0", accepts=False), seen(4, 2, "session.closed")],
         [*opened(), ASKED, told(3, Answered, request="0", accepts=False), seen(4, 2, "session.closed")],
     ),
+    "a question whose refusal waited for a server that reads": (
+        what_waited_was_seen,
+        "R3",
+        [
+            *opened(),
+            told(1, Fault, fault="stops_reading"),
+            ASKED,
+            told(3, Answered, request="0", accepts=False),
+            seen(4, 2, "session.closed"),
+        ],
+        [
+            *opened(),
+            told(1, Fault, fault="late_answer"),
+            ASKED,
+            told(3, Answered, request="0", accepts=False),
+            seen(4, 2, "session.closed"),
+        ],
+    ),
     "a subscription that was asked for in time": (
         who_asked_for_all_sees_the_first,
         "R3",

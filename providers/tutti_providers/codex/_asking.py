@@ -173,9 +173,15 @@ class ThreadInteractions:
             self._asker.settle_request(pending.request_id)
         return [self._settle(pending) for pending in gone]
 
+    def refuse_turn(self, turn_id: str) -> list[Event]:
+        """Refuse what that turn asked: it is over for us, and perhaps not for the server."""
+        return self._refuse([pending for pending in self._pending.values() if pending.requested.turn_id == turn_id])
+
     def refuse_all(self) -> list[Event]:
         """Refuse what waits: nobody will answer it any more."""
-        gone = list(self._pending.values())
+        return self._refuse(list(self._pending.values()))
+
+    def _refuse(self, gone: list[Pending]) -> list[Event]:
         for pending in gone:
             if not pending.answered:
                 self._unread["refused"] += 1

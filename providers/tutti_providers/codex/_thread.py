@@ -358,7 +358,7 @@ class CodexThread:
         """End a doubted turn of which nobody can say how it ended."""
         if self._end_turn(turn_id):
             self.unread["missing end"] += 1
-            settled = self.interactions.turn_ended(turn_id)
+            settled = self.interactions.refuse_turn(turn_id)  # the server may wait for it still
             self._emit([*settled, TurnFailed(turn_id, "", reason="terminal_event_missing")])
 
     # Normalising what is not hot

@@ -231,3 +231,14 @@ def test_a_word_that_another_threads_request_needs_no_answer_takes_nothing_back(
     thread.ask(0)
     thread.interactions.resolved(0)
     assert thread.asker.open == {"0"}
+
+
+def test_what_a_given_up_turn_asked_is_refused_and_what_another_asked_is_not() -> None:
+    """R11, T6: nobody knows whether the server waits for it still. Source: a bug that the simulator found."""
+    thread = Thread()
+    thread.ask(0, "t")
+    thread.ask(1, "u")
+
+    assert thread.interactions.refuse_turn("t") == [InteractionResolved(InteractionId("0"), "superseded")]
+    assert thread.asker.sent == [(0, {"decision": "decline"})]
+    assert thread.asker.open == {1}

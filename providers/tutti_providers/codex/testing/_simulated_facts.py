@@ -98,6 +98,7 @@ class WireFacts:
         self._open: set[str] = set()
         self._turns: dict[tuple[str, str], bool] = {}
         self._policies: dict[str, list[_Policy]] = {}
+        self._perhaps: dict[str, list[_Policy]] = {}
         self._given_up: dict[str, None] = {}
         self._sources: dict[str, str] = {}
         self._made_s: dict[str, float] = {}
@@ -244,8 +245,12 @@ class WireFacts:
                 self._record(Settled(at_s=now, connection=connection, request=key))
         elif method == "thread/settings/updated":
             settings = sub_object(params, "threadSettings")
-            if settings and child not in self._given_up:  # a closed source is listened to no more
-                self._take_policy(child, settings.get("approvalPolicy"), settings.get("sandboxPolicy"))
+            if settings:
+                approval, sandbox = settings.get("approvalPolicy"), settings.get("sandboxPolicy")
+                if child not in self._given_up:
+                    self._take_policy(child, approval, sandbox)
+                else:  # a source that is closing is perhaps listened to still
+                    self._perhaps.setdefault(child, []).append(_Policy(now, approval, sandbox))
 
     def _take_answer(self, message: dict[str, Any]) -> None:
         key = _key(message["id"])
@@ -295,7 +300,7 @@ class WireFacts:
         known = self._policies.get(source, [])
         before = [policy for policy in known if policy.since_s < since_s]
         before = [policy for policy in before if policy.since_s == before[-1].since_s]
-        return before + [policy for policy in known if policy.since_s >= since_s]
+        return before + [policy for policy in known if policy.since_s >= since_s] + self._perhaps.get(source, [])
 
     def _keeps_approval(self, source: str, params: dict[str, Any], since_s: float) -> bool:
         allowed = [policy.approval for policy in self._in_force(source, since_s)]

@@ -246,3 +246,15 @@ def test_garbage_tells_nothing() -> None:
     bench.facts.received(b'[1]\n7\n{"id":0,\xff}\n{"method":4}\n{"id":null,"result":{}}\n{"method":"turn/started"}\n')
 
     assert bench.records == []
+
+
+def test_a_source_that_is_closing_may_be_listened_to_or_not() -> None:
+    """R19: its last word can come while it is being released. Source: our choice."""
+    bench = Bench()
+    bench.open_side()
+    bench.call(3, "thread/unsubscribe", threadId="src")
+    bench.tighten()
+
+    assert bench.turn(4).restricted
+    assert bench.turn(5, sandboxPolicy=READ_ONLY, approvalPolicy="never").restricted
+    assert not bench.turn(6, sandboxPolicy={"type": "dangerFullAccess"}).restricted

@@ -4,10 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tutti_side.testing.simulation.checks._facts import Facts, Violation
+from tutti_side.testing.simulation.checks.releases import DEAF
 from tutti_side.testing.simulation.checks.sequence import TERMINAL, TURN_ENDS
 from tutti_side.testing.simulation.records import (
     Answered,
     Asked,
+    Fault,
     HostEnded,
     SeenEvent,
     SideOpened,
@@ -80,12 +82,21 @@ def what_waited_was_seen(facts: Facts) -> Iterator[Violation]:
     seen: dict[int, set[str]] = defaultdict(set)
     whole: dict[int, str] = {}
     over: list[tuple[int, int, str]] = []
-    for index, record in facts.all_of(Asked, Answered, SeenEvent):
+    deaf: set[int] = set()
+    for index, record in facts.all_of(Asked, Answered, Fault, SeenEvent):
         if isinstance(record, Asked):
             asked[record.connection, record.request] = record
+        elif isinstance(record, Fault):
+            if record.fault in DEAF:  # from here on an answer can wait for its writer, however soon it was given
+                deaf.add(record.connection)
         elif isinstance(record, Answered):
             ask = asked.get((record.connection, record.request))
-            if ask is not None and ask.at_s < record.at_s and opened.get(ask.child, index) < index:
+            if (
+                record.connection not in deaf
+                and ask is not None
+                and ask.at_s < record.at_s
+                and opened.get(ask.child, index) < index
+            ):
                 waited[ask.child].append(ask.request)
         elif isinstance(record, SeenEvent):
             if record.type == "session.started":

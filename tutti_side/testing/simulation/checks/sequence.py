@@ -163,7 +163,7 @@ def turns_end_once_and_as_the_provider_said(facts: Facts) -> Iterator[Violation]
                 for (child, turn), at_s in began.items()
                 if (turn, facts.owner_of.get(child)) == (record.turn, record.owner)
             ]
-            if any(record.at_s - at_s < DOUBT_S for at_s in begins):
+            if any(0 <= record.at_s - at_s < DOUBT_S for at_s in begins):  # not one that begins later still
                 yield facts.violation("R7", index, f"{who}: {record.turn} is given up as soon as it has begun")
         elif status not in mine:
             said = ", ".join(mine) or "nothing of its end"
