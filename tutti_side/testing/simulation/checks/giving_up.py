@@ -22,9 +22,6 @@ GIVEN_UP_S = 0.05
 """So long a turn may go on without an interrupt when all is known: that its call is cut off, its start answered, its
 begin told."""
 
-ANSWER_S = 30.0
-"""A start that is answered so late is no longer looked for: by then the turn counts as nobody's."""
-
 EXCUSES = ("clock_jump", "frozen", "stops_reading")
 """Faults after which what is known, or said, takes longer than that."""
 
@@ -77,8 +74,6 @@ def _check_turn(facts: Facts, call: Call, asked: int, child: str) -> Iterator[Vi
     if began is None:
         return
     known_s = max(facts.records[index].at_s for index in (call.ended, answered[0], began))
-    if known_s - facts.records[call.ended].at_s > ANSWER_S:
-        return
     for index, record in facts.all_of(TurnEnded, InterruptAsked, ReleaseAsked, ConnectionEnded, HostStopping, Fault):
         if index < asked:
             continue
