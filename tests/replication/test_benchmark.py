@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "replication.py"
 
 @pytest.mark.process
 def test_the_benchmark_prints_one_object_with_its_rows() -> None:
-    """Issue, Shows: benchmarks/replication.py --json, rows with mutations_per_s."""
+    """Our choice: benchmarks/replication.py --json, rows with mutations_per_s."""
     ran = subprocess.run(
         [sys.executable, str(SCRIPT), "--json", "--seconds", "0.05"],
         capture_output=True,

@@ -56,7 +56,7 @@ def test_no_second_set_of_the_vocabulary_is_in_the_tree() -> None:
 
 
 def test_the_replication_packages_spell_no_canonical_word_again() -> None:
-    """Issue, Contract: canonical.py is the only place in the tree where the vocabulary stands."""
+    """Contract: canonical.py is the only place in the tree where the vocabulary stands."""
     for path in sources():
         if PACKAGES / "replication" not in path.parents:
             continue

@@ -182,7 +182,7 @@ def test_absent_and_null_read_as_zero_wherever_zero_is_legal(
 def test_a_wrong_type_in_every_field_is_named_by_its_path(
     batch_of: Callable[..., Any], spoil: Callable[..., bytes]
 ) -> None:
-    """Issue, Bad input: a wrong type in every field; wire page: another JSON type or a fraction is a decode error."""
+    """Bad input: a wrong type in every field; wire page: another JSON type or a fraction is a decode error."""
     document = batch_of(message_upsert("before", message_id="b"), *ALL)
     tried = 0
 
@@ -229,7 +229,7 @@ OBJECTS = (
 
 @pytest.mark.parametrize("number", ["1.5", "1.0", "1e2", "-0.0", "9223372036854775808", "1" + "0" * 400, "1e999"])
 def test_a_fraction_or_an_integer_out_of_range_is_refused(number: str) -> None:
-    """Issue, Bad input: fractions and 2^63; wire page, Rules over all."""
+    """Bad input: fractions and 2^63; wire page, Rules over all."""
     text = encode_batch([message_upsert("m", version=7)]).decode().replace('"version":7', f'"version":{number}')
     rejection = rejection_of(text.encode())
     assert (rejection.mutation_id, rejection.field) == ("m", "message.version")
@@ -339,7 +339,7 @@ THIRD = BATCH.index(b',{"schemaVersion":1,"mutationId":"m3"')
 
 @pytest.mark.parametrize("cut", range(SECOND + 60, THIRD, 37))
 def test_a_batch_that_breaks_off_names_the_mutation_it_breaks_in(cut: int) -> None:
-    """Issue, Bad input: truncated; the mutation is named where its ids can be read, and the byte offset."""
+    """Bad input: truncated; the mutation is named where its ids can be read, and the byte offset."""
     rejection = rejection_of(BATCH[:cut])
     assert (rejection.rule, rejection.mutation_id, rejection.transaction_id) == (Rule.MALFORMED_JSON, "m2", "t2")
     assert rejection.byte_offset is not None
@@ -348,7 +348,7 @@ def test_a_batch_that_breaks_off_names_the_mutation_it_breaks_in(cut: int) -> No
 
 @pytest.mark.parametrize("cut", range(0, len(BATCH), 11))
 def test_a_batch_that_breaks_off_anywhere_is_refused(cut: int) -> None:
-    """Issue, Bad input: truncated."""
+    """Bad input: truncated."""
     assert rejection_of(BATCH[:cut]).rule is Rule.MALFORMED_JSON
 
 
@@ -376,7 +376,7 @@ def test_a_batch_that_breaks_off_anywhere_is_refused(cut: int) -> None:
     ],
 )
 def test_malformed_json_inside_an_object_names_its_mutation(broken: str) -> None:
-    """Issue, Bad input: NaN, Infinity and the rest; a lone surrogate is no character."""
+    """Bad input: NaN, Infinity and the rest; a lone surrogate is no character."""
     data = BATCH.replace(b'{"text":"hello"}', broken.encode())
     rejection = rejection_of(data)
     assert (rejection.rule, rejection.mutation_id, rejection.transaction_id) == (Rule.MALFORMED_JSON, "m2", "t2")
@@ -425,7 +425,7 @@ def test_text_behind_the_batch_or_a_mark_before_it_is_malformed() -> None:
 
 @pytest.mark.parametrize("opening", ['{"a":', "["])
 def test_deep_nesting_is_refused_and_named(opening: str) -> None:
-    """Issue, Bad input: deeply nested; no crash, and a mutation that can be set aside."""
+    """Bad input: deeply nested; no crash, and a mutation that can be set aside."""
     closing = "}" if opening.startswith("{") else "]"
     deep = '{"d":' + opening * 50_000 + "1" + closing * 50_000 + "}"
     rejection = rejection_of(BATCH.replace(b'{"text":"hello"}', deep.encode()))
@@ -437,7 +437,7 @@ def test_deep_nesting_is_refused_and_named(opening: str) -> None:
     ("place", "named"), [(b"hello", "m2"), (b"assistant", "m2"), (b"A session", "m1"), (b"user_prompt", "m3")]
 )
 def test_invalid_utf8_is_refused_and_named_with_its_byte(wrong: bytes, place: bytes, named: str) -> None:
-    """Issue, Bad input: non-UTF-8, in a text as well as inside an object that is kept verbatim."""
+    """Bad input: non-UTF-8, in a text as well as inside an object that is kept verbatim."""
     data = BATCH.replace(place, place[:2] + wrong + place[2:], 1)
     rejection = rejection_of(data)
     assert (rejection.rule, rejection.mutation_id) == (Rule.INVALID_UTF8, named)

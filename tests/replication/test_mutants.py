@@ -56,7 +56,7 @@ def test_the_untouched_copy_passes(copy: Path) -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant["name"].replace(" ", "_"))
 def test_a_fault_in_the_contract_fails_some_test(mutant: dict[str, str], copy: Path) -> None:
-    """Issue, Shows: at least 12 mutants in validation and `_apply`, all killed."""
+    """Our choice: at least 12 mutants in validation and `_apply`, all killed."""
     path = copy / mutant["file"]
     text = path.read_text("utf-8")
     assert text.count(mutant["old"]) == 1, f"the anchor stands {text.count(mutant['old'])} times in {mutant['file']}"

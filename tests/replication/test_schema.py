@@ -29,13 +29,13 @@ def validator() -> Any:
 
 
 def test_the_checked_in_schema_is_current() -> None:
-    """Issue, Contract: exported JSON Schema, checked in, tested to be current; else run its module."""
+    """Contract: exported JSON Schema, checked in, tested to be current; else run its module."""
     checked_in = files("tutti_replication").joinpath("schema.json").read_text("utf-8")
     assert checked_in == schema_text()
 
 
 def test_what_we_write_is_valid(validator: Any) -> None:
-    """Issue, Contract: the schema describes what a conforming peer writes."""
+    """Contract: the schema describes what a conforming peer writes."""
     mutations: list[Mutation] = [
         target_upsert("m1"),
         session_upsert("m2", user_id="u" * 512),
@@ -84,7 +84,7 @@ def test_a_key_that_is_always_written_is_required(validator: Any) -> None:
 
 
 def test_the_batches_that_fixtures_have_accepted_are_valid(validator: Any) -> None:
-    """Issue, Conformance: fixtures are what other languages start from. The lenient ones are the exception."""
+    """Conformance: fixtures are what other languages start from. The lenient ones are the exception."""
     seen = 0
     for case in sink_cases():
         if case.name == "absent_null_unknown_and_repeated_keys":

@@ -27,7 +27,7 @@ def steps() -> list[dict[str, Any]]:
 
 
 def test_the_page_names_every_key_and_word_that_a_fixture_uses() -> None:
-    """Issue, Conformance: a Go or TypeScript sink can run them, a page says how."""
+    """Conformance: a Go or TypeScript sink can run them, a page says how."""
     names: set[str] = set()
     for step in steps():
         names |= step.keys() | {step["do"]}

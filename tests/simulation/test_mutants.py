@@ -186,7 +186,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "_"))
 def test_a_fault_is_found_by_the_rule_that_it_breaks_and_its_seed_passes_without_it(mutant: Mutant, copy: Path) -> None:
-    """Issue, Mutants: each killed by the simulation, and the recorded killing seed passes without it."""
+    """Mutants: each killed by the simulation, and the recorded killing seed passes without it."""
     with planted(mutant, copy):
         found = search(mutant, copy, mutant.seed, 1 + NEXT_SEEDS)
 
@@ -204,7 +204,7 @@ def test_a_process_runs_the_copy_and_the_copy_passes(copy: Path) -> None:
 
 
 def test_a_fault_whose_anchor_is_gone_is_an_error_and_changes_nothing(copy: Path) -> None:
-    """Issue, Mutants: they fail loudly when their anchor is gone."""
+    """Mutants: they fail loudly when their anchor is gone."""
     file = "tutti_side/runtime/_gate.py"
     text = (copy / file).read_text("utf-8")
     lost = Mutant("lost", "R3", 0, (Edit(file, "class Gate:", "class Door:"), Edit(file, "no such line", "")))
@@ -216,7 +216,7 @@ def test_a_fault_whose_anchor_is_gone_is_an_error_and_changes_nothing(copy: Path
 
 
 def test_the_catalogue_is_as_broad_as_was_asked_for() -> None:
-    """Issue, Mutants: at least 20, in jsonrpc, router, controller and scope."""
+    """Mutants: at least 20, in jsonrpc, router, controller and scope."""
     names = [mutant.name for mutant in MUTANTS]
     files = " ".join(edit.file for mutant in MUTANTS for edit in mutant.edits)
 

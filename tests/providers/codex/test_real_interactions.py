@@ -144,7 +144,7 @@ def once(interaction: InteractionRequested, how: str) -> list[tuple[str, str, st
 async def test_an_approval_of_a_side_does_what_its_user_said_and_the_parent_hears_nothing_of_it(
     lab: Lab, listen: Listen, option: str, runs: bool, status: str, told: str
 ) -> None:
-    """R1, R3, R7, R11, R19, T4, T18, F26, F29, issue D, Shows: accepted, declined (the turn goes on), cancelled."""
+    """R1, R3, R7, R11, R19, T4, T18, F26, F29: accepted, declined (the turn goes on), cancelled."""
     async with beside(lab, listen) as place:
         question = await place.side.send(QUESTION)
         interaction = await place.wait_asked()
@@ -194,7 +194,7 @@ async def test_an_answer_to_a_turn_that_was_interrupted_meanwhile_is_refused_and
 
 
 async def test_of_many_who_answer_at_once_one_is_heard_and_one_answer_is_on_the_wire(lab: Lab, listen: Listen) -> None:
-    """R11, F28, issue D, Shows: the first one counts, whatever the others say."""
+    """R11, F28: the first one counts, whatever the others say."""
     async with beside(lab, listen) as place:
         question = await place.side.send(QUESTION)
         interaction = await place.wait_asked()

@@ -48,7 +48,7 @@ async def ask_beside(bench: Any, model: Any, settings: CodexSettings | None) -> 
 
 
 async def test_a_side_goes_to_its_sources_provider_with_its_model_and_effort_and_to_no_other(lab: Lab) -> None:
-    """T3, R19, issue A, Shows: a fork by itself would send the whole context to the configuration's provider."""
+    """T3, R19: a fork by itself would send the whole context to the configuration's provider."""
     script = ModelScript(answers=(PARENT, Answer.of(Say(tokens=("answered",)), when=QUESTION)))
     async with (
         open_scripted_model(script) as other,

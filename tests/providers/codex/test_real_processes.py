@@ -205,7 +205,7 @@ async def test_an_ask_that_runs_when_the_process_is_killed_raises_that_its_side_
     ("mode", "idle_s"), [("plain", 0), ("forked", 0), ("plain", IDLE_S)], ids=["plain", "forked", "idle"]
 )
 async def test_nobody_survives_the_kill_of_the_host_in_mid_turn(lab: Lab, mode: str, idle_s: int) -> None:
-    """R13, issue A, Shows: also when the host had forked a process that holds a copy of all its descriptors."""
+    """R13: also when the host had forked a process that holds a copy of all its descriptors."""
     async with lab.bench(SCRIPT, **HOME) as bench:
         name, _, value = lab.marker.partition("=")
         host = await trio.lowlevel.open_process(

@@ -100,7 +100,7 @@ def thread_of(side: Handle) -> str:
 async def test_what_a_side_may_do_without_being_asked_again_its_source_and_its_sibling_are_still_asked(
     lab: Lab,
 ) -> None:
-    """T18, R19, F29, issue D, Shows: for the session is for that Side alone, and no file of Codex' remembers it."""
+    """T18, R19, F29: for the session is for that Side alone, and no file of Codex' remembers it."""
     script = ModelScript(answers=(touches("x", "make it"),))
     async with lab.bench(script, **ASKING) as bench, bench.host() as host:
         session = await host.start_session(cwd=bench.workspace)
@@ -118,7 +118,7 @@ async def test_what_a_side_may_do_without_being_asked_again_its_source_and_its_s
 
 
 async def test_two_sides_that_ask_at_once_are_answered_crosswise_each_in_its_own(lab: Lab, listen: Listen) -> None:
-    """R1, R3, F29, T4, issue D, Shows: the second asked is answered first; neither takes the other's answer."""
+    """R1, R3, F29, T4: the second asked is answered first; neither takes the other's answer."""
     script = ModelScript(answers=(PARENT, touches("left"), touches("right")))
     async with lab.bench(script, **ASKING) as bench, bench.host() as host, trio.open_nursery() as nursery:
         session = await host.start_session(cwd=bench.workspace)
@@ -226,7 +226,7 @@ ASKS_USER = {"features": {"default_mode_request_user_input": True}}
 
 @pytest.mark.parametrize("how", ["answered", "interrupted", "closed"])
 async def test_a_question_of_a_side_is_answered_or_ends_with_its_turn(lab: Lab, listen: Listen, how: str) -> None:
-    """R11, issue D, Shows: user input; it has no refusal, so what nobody answered is answered with nothing."""
+    """R11: user input; it has no refusal, so what nobody answered is answered with nothing."""
     script = ModelScript(answers=(calls(ask_user([COLOR]), "paint"),))
     async with lab.bench(script, **ASKS_USER) as bench, bench.host() as host, trio.open_nursery() as nursery:
         session = await host.start_session(cwd=bench.workspace)
@@ -270,7 +270,7 @@ PATCH = "*** Begin Patch\n*** Add File: {}\n+hello\n*** End Patch\n"
 async def test_a_file_change_of_a_side_names_its_files_and_is_made_only_when_accepted(
     lab: Lab, answer: InteractionAnswer
 ) -> None:
-    """R19, T7, issue D: the request carries no paths; they come from the item that began before it."""
+    """R19, T7: the request carries no paths; they come from the item that began before it."""
     script = ModelScript(answers=(calls(apply_patch(PATCH.format("side_new.txt")), "patch"),))
     async with lab.bench(script, model="gpt-5.5", **ASKING) as bench, bench.host() as host:
         session = await host.start_session(cwd=bench.workspace)
@@ -307,7 +307,7 @@ async def wait_tool_server(bench: Bench, thread_id: str) -> None:
 async def test_what_a_tool_server_asks_in_a_side_is_answered_there_and_by_its_close_declined(
     lab: Lab, option: str | None
 ) -> None:
-    """R11, F29, T17, issue D, Shows: elicitation; none of its answers ends the turn, and none is offered as if."""
+    """R11, F29, T17: elicitation; none of its answers ends the turn, and none is offered as if."""
     script = ModelScript(answers=(calls(ASK_TOOL, "name"),))
     async with lab.bench(script, tool_servers=[ToolServer()], **ASKING) as bench, bench.host() as host:
         session = await host.start_session(cwd=bench.workspace)

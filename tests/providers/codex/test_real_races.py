@@ -77,7 +77,7 @@ async def first_sequence(side: SideHandle) -> int:
 
 
 async def test_a_hundred_opens_of_one_identity_are_one_fork_and_a_hundred_handles_of_one_side(lab: Lab) -> None:
-    """R4, F17, issue B, Shows: each handle sees the Side's life from its sequence 1."""
+    """R4, F17: each handle sees the Side's life from its sequence 1."""
     async with lab.bench(SCRIPT) as bench, bench.host() as host:
         session, turn = await start_turn(bench, host)
         openers = Openers(session)
@@ -96,7 +96,7 @@ async def test_a_hundred_opens_of_one_identity_are_one_fork_and_a_hundred_handle
 
 @pytest.mark.parametrize("who_stays", [1, 0])
 async def test_openers_that_give_up_end_the_open_only_when_nobody_is_left(lab: Lab, who_stays: int) -> None:
-    """R4, R6, F18, issue B, Shows: 99 of 100 are cancelled while the fork is asked; then the last one as well."""
+    """R4, R6, F18: 99 of 100 are cancelled while the fork is asked; then the last one as well."""
     async with lab.bench(SCRIPT) as bench, bench.host() as host:
         session, turn = await start_turn(bench, host)
         openers = Openers(session)
@@ -174,7 +174,7 @@ def is_command(frame: dict[str, Any]) -> bool:
 
 
 async def test_a_command_that_an_interrupt_left_running_ends_with_its_side(lab: Lab) -> None:
-    """T5, T8, F33, R7, issue D, Shows: an interrupt ends the turn, not the command; the close ends that as well."""
+    """T5, T8, F33, R7: an interrupt ends the turn, not the command; the close ends that as well."""
     script = ModelScript(answers=(*SCRIPT.answers, COMMAND))
     async with (
         lab.bench(script, approval_policy="never", sandbox_mode="danger-full-access") as bench,
@@ -216,7 +216,7 @@ class Footprint:
 
 
 async def test_a_hundred_sides_in_a_row_leave_no_child_no_descriptor_and_no_memory(lab: Lab) -> None:
-    """R6, R12, F21, issue D, Shows: opened minus unsubscribed is nothing, on one connection, beside one turn."""
+    """R6, R12, F21: opened minus unsubscribed is nothing, on one connection, beside one turn."""
     async with lab.bench(SCRIPT) as bench, bench.host() as host:
         session, turn = await start_turn(bench, host)
         opened: list[str] = []

@@ -24,7 +24,7 @@ def test_the_checked_in_fixtures_are_what_their_drafts_write() -> None:
 
 
 def test_each_fixture_is_plain_json_with_a_source() -> None:
-    """Issue, Conformance: language-neutral JSON; each case says what it holds and where that stands."""
+    """Conformance: language-neutral JSON; each case says what it holds and where that stands."""
     count = 0
     for _, text in fixtures():
         document = json.loads(text)

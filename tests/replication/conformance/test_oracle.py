@@ -21,13 +21,13 @@ from tutti_replication.keys import SessionKey
 
 
 def test_the_oracle_passes_each_sink_case(sink_case: SinkCase) -> None:
-    """Issue, Conformance: every sink case; R17."""
+    """Conformance: every sink case; R17."""
     log = OracleLog()
     run_sink_case(lambda: OracleSink(log), sink_case)
 
 
 def test_the_small_builder_passes_each_projection_case(projection_case: ProjectionCase) -> None:
-    """Issue, Conformance: builder cases run here against a small in-memory builder."""
+    """Conformance: builder cases run here against a small in-memory builder."""
     run_projection_case(MemoryBuilder(), projection_case)
 
 
@@ -73,12 +73,12 @@ def test_a_whole_run_reports_every_case_in_order() -> None:
     ],
 )
 def test_the_cases_that_the_specification_asks_for_are_there(name: str) -> None:
-    """Issue, Conformance: the list of sink cases; activity replication specification, conformance."""
+    """Conformance: the list of sink cases; activity replication specification, conformance."""
     assert name in {case.name for case in sink_cases()}
 
 
 def test_cases_have_names_that_read_as_test_ids() -> None:
-    """Issue, Conformance: a pytest plugin with readable ids."""
+    """Conformance: a pytest plugin with readable ids."""
     names = [case.name for case in sink_cases()] + [case.name for case in projection_cases()]
     assert len(set(names)) == len(names)
     assert all(name.isidentifier() for name in names)

@@ -206,7 +206,7 @@ WRONG_SINKS: list[tuple[type[OracleSink], str]] = [
 
 @pytest.mark.parametrize(("wrong", "said"), WRONG_SINKS, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_wrong_sink_fails_and_the_report_says_in_what(wrong: type[OracleSink], said: str) -> None:
-    """Issue, Conformance: the runners themselves are tested to fail."""
+    """Conformance: the runners themselves are tested to fail."""
     log = OracleLog()
     reports = run_sink(lambda: wrong(log))
     assert any(said in report.problem for report in reports), [report.problem for report in reports]
@@ -368,6 +368,6 @@ WRONG_BUILDERS: list[tuple[Callable[[], MemoryBuilder], str]] = [
 
 @pytest.mark.parametrize(("wrong", "said"), WRONG_BUILDERS, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_wrong_builder_fails_and_the_report_says_in_what(wrong: Callable[[], MemoryBuilder], said: str) -> None:
-    """Issue, Conformance: the runners themselves are tested to fail; F35: a retry under another id happens twice."""
+    """Conformance: the runners themselves are tested to fail; F35: a retry under another id happens twice."""
     reports: tuple[CaseReport, ...] = run_projection(wrong())
     assert any(said in report.problem for report in reports), [report.problem for report in reports]

@@ -150,19 +150,19 @@ def check(data: bytes) -> None:
 @settings(deadline=None)  # the examples are the profile's; a busy machine is no failure
 @given(spoiled_documents())
 def test_a_spoiled_batch_is_accepted_or_refused_with_a_type(data: bytes) -> None:
-    """Issue, Bad input: accepted, or a typed rejection, nothing else. What the C decoder lets in, the rules let in."""
+    """Bad input: accepted, or a typed rejection, nothing else. What the C decoder lets in, the rules let in."""
     check(data)
 
 
 @settings(deadline=None)  # the examples are the profile's; a busy machine is no failure
 @given(damaged_bytes())
 def test_damaged_bytes_are_accepted_or_refused_with_a_type(data: bytes) -> None:
-    """Issue, Bad input: truncated, non-UTF-8, NaN and whatever else bytes can be."""
+    """Bad input: truncated, non-UTF-8, NaN and whatever else bytes can be."""
     check(data)
 
 
 @settings(deadline=None)  # the examples are the profile's; a busy machine is no failure
 @given(st.binary(max_size=200))
 def test_noise_is_refused_with_a_type(data: bytes) -> None:
-    """Issue, Bad input."""
+    """Bad input."""
     assert isinstance(attempt(lambda: admit_batch(data)), ReplicationError)

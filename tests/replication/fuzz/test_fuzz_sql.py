@@ -76,7 +76,7 @@ def answer_of(sink: ConformanceSink, batch: bytes) -> ApplyResponse | tuple[str,
 @settings(deadline=None)  # the examples are the profile's; a busy machine is no failure
 @given(history=st.lists(batches(), min_size=1, max_size=5))
 def test_the_sql_sink_answers_and_shows_what_the_oracle_does(open_sink: OpenSink, history: list[bytes]) -> None:
-    """Issue, Bad input: fuzz over decode, validate and apply: accepted, or a typed rejection, nothing else."""
+    """Bad input: fuzz over decode, validate and apply: accepted, or a typed rejection, nothing else."""
     sink, oracle = open_sink(), OracleSink()
     sink.reset()
     for batch in history:

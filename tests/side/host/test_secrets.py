@@ -72,7 +72,7 @@ def chain_of(error: BaseException | None) -> list[BaseException]:
 async def test_stderr_environment_and_model_text_stay_out_of_log_and_errors(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
-    """R2; issue B, item 7: never prompt text, model context, credentials or environment values."""
+    """R2: never prompt text, model context, credentials or environment values."""
     caplog.set_level(logging.DEBUG, "tutti_side")
     program, setup = CASES[case]
     errors: list[Exception] = []

@@ -186,7 +186,7 @@ async def test_a_side_and_its_source_never_answer_for_each_other(provider: Provi
 
 
 async def test_a_thousand_responders_at_once_are_one_answer(provider: Provider) -> None:
-    """R11, F28: issue B: exactly one; the others are told so."""
+    """R11, F28: exactly one; the others are told so."""
     adapter = provider.adapter
     outcomes: list[str] = []
     async with open_host(provider) as host:

@@ -117,7 +117,7 @@ async def test_an_expired_side_is_logged_with_its_reason(provider: Provider, rec
 async def test_a_close_that_fails_or_hangs_is_logged(
     provider: Provider, records: Records, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """R12, issue B, item 7: adapter close failed, of Sides and of sessions."""
+    """R12: adapter close failed, of Sides and of sessions."""
 
     async def fail(ref: object) -> None:
         await trio.lowlevel.checkpoint()

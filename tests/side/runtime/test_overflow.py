@@ -57,7 +57,7 @@ async def collect(subscription: Any) -> list[EventBatch]:
 
 
 async def test_a_side_whose_subscriber_never_reads_ends_with_overflow_within_the_bounds(provider: Provider) -> None:
-    """F36, R12, issue B, Shows: 200,000 deltas; its terminal event arrives; memory stays within the named bounds."""
+    """F36, R12: 200,000 deltas; its terminal event arrives; memory stays within the named bounds."""
     async with open_host(provider) as host:
         session, side, turn, sink = await working_side(host, provider.adapter, subscribe=True)
         events = side.events()
@@ -91,7 +91,7 @@ async def test_what_a_stalled_subscriber_holds_is_bounded_in_bytes_too(provider:
 
 
 async def test_a_side_with_no_subscriber_takes_the_flood_and_answers(provider: Provider) -> None:
-    """Architecture §3, issue B, Shows: with none attached nothing is kept but the turn's text."""
+    """Architecture §3: with none attached nothing is kept but the turn's text."""
     async with open_host(provider) as host:
         _, side, turn, sink = await working_side(host, provider.adapter, subscribe=False)
         with peak_of(DELTAS * 64 * 5 // 4):
@@ -103,7 +103,7 @@ async def test_a_side_with_no_subscriber_takes_the_flood_and_answers(provider: P
 
 
 async def test_an_attentive_subscriber_takes_the_flood_and_one_item_of_10_mb(provider: Provider) -> None:
-    """Architecture §3, issue B, Shows: a batch into an empty queue is admitted, however large."""
+    """Architecture §3: a batch into an empty queue is admitted, however large."""
     seen: list[tuple[int, int]] = []
     async with open_host(provider) as host, trio.open_nursery() as nursery:
         _, side, turn, sink = await working_side(host, provider.adapter, subscribe=True)
@@ -168,7 +168,7 @@ async def neighbours_while(provider: Provider, *, flooded: bool) -> tuple[list[l
 
 
 async def test_the_neighbours_of_a_flooded_side_notice_nothing(provider: Provider) -> None:
-    """R10, F36, issue B, Shows: the same events per wake-up as without it; counts, not times."""
+    """R10, F36: the same events per wake-up as without it; counts, not times."""
     flooded = await neighbours_while(provider, flooded=True)
     calm = await neighbours_while(type(provider)(), flooded=False)
     assert flooded == calm

@@ -81,7 +81,7 @@ async def use(host: AgentHost, working: SessionHandle) -> None:
 async def test_a_wrong_type_anywhere_in_an_answer_is_a_typed_error_or_harmless(
     bench: Any, autojump_clock: trio.testing.MockClock, method: str
 ) -> None:
-    """R9, and issue A's garbage: `suppress` lets nothing but our errors pass, and the host and its session live on."""
+    """R9, and garbage: `suppress` lets nothing but our errors pass, and the host and its session live on."""
     one = bench()
     async with one.working() as (host, working):
         bender = Bender(one.wire, method)

@@ -59,7 +59,7 @@ def once_after(wanted: Callable[[Frame], bool], frames: list[Frame]) -> Callable
 async def test_a_fork_answered_behind_fifty_thousand_messages_that_nobody_reads_completes(
     autojump_clock: Any, bench: Any, listen: Listen
 ) -> None:
-    """F7, R10, R12, issue B, Shows: and the parent's text, read afterwards, is whole; who did not read, has a gap."""
+    """F7, R10, R12: and the parent's text, read afterwards, is whole; who did not read, has a gap."""
     made = bench(faults=(ForkOrder(order=("status", "response", "started"), times=1),))
     async with made.working() as (_, session):
         unread = session.events()
@@ -136,7 +136,7 @@ class Crowd:
 async def test_a_side_that_nobody_reads_overflows_alone_and_the_others_get_what_they_would_get_without_it(
     autojump_clock: Any, bench: Any, listen: Listen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """R7, R10, R12, F36, issue B, Shows: reason, the terminal event, the release; the other two live on."""
+    """R7, R10, R12, F36: reason, the terminal event, the release; the other two live on."""
     deliveries: list[list[int]] = []
     for is_read in (True, False):
         made = bench()
@@ -196,7 +196,7 @@ RESPONDERS = 1_000
 
 
 async def test_of_a_thousand_who_answer_at_once_one_is_heard(autojump_clock: Any, bench: Any) -> None:
-    """R11, F28, issue D, Shows: one response on the wire, one success, 999 who are told that it was answered."""
+    """R11, F28: one response on the wire, one success, 999 who are told that it was answered."""
     parent = Answer.of(Say(tokens=("p0 ",)), Pause(gate="parent"), when="refactor")
     made = bench(script=ModelScript(answers=(parent, ASKS)), faults=(AnswerLate(method="turn/start", after_s=0.1),))
     async with made.working() as (_, session), session.side() as side:
