@@ -315,6 +315,8 @@ class Peer(Generic[P]):
         reason: ClosedReason = "eof"
         try:
             while chunk := await receive_some(READ_BYTES):
+                if self.closed is not None:
+                    return  # the read was done as the connection ended: its router has been told so, as its last word
                 self._receive(chunk)
         except TransportBrokenError:
             reason = "broken_pipe"

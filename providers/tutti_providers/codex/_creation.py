@@ -76,7 +76,9 @@ class ThreadCreation:
         self._method = ""
         self._abandoned = False
         self._is_creating = False
+        self._is_running = False
         self._loads = ""
+        self._is_loading = False
         self._owes_release = False
         self._settled = trio.Event()
         self._release: Release | None = None
@@ -89,14 +91,24 @@ class ThreadCreation:
 
         Cancellation: call `abandon`; a thread that appears later is released.
         """
-        if isinstance(params, ResumeParams):
-            self._loads = params.thread_id
+        if not isinstance(params, ResumeParams):
+            return await self._request(params)
+        self._loads = params.thread_id
+        self._connection.router.begin_load(self._loads)
+        self._is_loading = self._is_running = True
+        try:
             self._owes_release = await self._connection.reclaim_thread(params.thread_id)
+            return await self._load(params)
+        finally:
+            self._is_running = False
+            self._end_load()
+
+    async def _load(self, params: ResumeParams) -> OpenedThread:
         for attempt in range(CLOSING_TRIES_MAX - 1):
             try:
                 return await self._request(params)
             except RequestRefusedError as error:
-                if not self._loads or not _says_closing(error):
+                if not _says_closing(error):
                     raise
             await trio.sleep(min(CLOSING_PAUSE_S * 2**attempt, CLOSING_PAUSE_S_MAX))
         return await self._request(params)
@@ -147,6 +159,13 @@ class ThreadCreation:
         if self._is_creating:
             self._is_creating = False
             self._connection.router.end_creation()
+            self._end_load()
+
+    def _end_load(self) -> None:
+        """Let the thread be known by its route alone, once nothing of this load is to come any more."""
+        if self._is_loading and not self._is_running and not self._is_creating:
+            self._is_loading = False
+            self._connection.router.end_load(self._loads)
 
     def _take_answer(self, outcome: Outcome) -> None:
         try:
@@ -162,7 +181,7 @@ class ThreadCreation:
 
     def _repay(self) -> None:
         """Begin the unsubscribe anew that this load was to make needless: it came to nothing."""
-        if self._owes_release and self._release is None and not self._connection.router.knows(self._loads):
+        if self._owes_release and self._release is None and not self._is_known(self._loads):
             self._release = self._connection.release_thread(self._loads)
         self._owes_release = False
 
@@ -175,7 +194,7 @@ class ThreadCreation:
         else:
             thread_id = opened.thread.id
             problem = self._check(opened)
-            if problem is None and self._connection.router.knows(thread_id):
+            if problem is None and self._is_known(thread_id):
                 problem = "it names a thread that exists already"
             if problem is None and not self._abandoned:
                 is_persisted = self._method == ResumeParams.METHOD
@@ -185,10 +204,13 @@ class ThreadCreation:
                 except PoolOverflowError:
                     problem = "more of the thread came before the answer than is kept (overflow)"
         # A thread that was known before is not ours to release: it could be the parent.
-        if (problem is not None or self._abandoned) and thread_id and not self._connection.router.knows(thread_id):
+        if (problem is not None or self._abandoned) and thread_id and not self._is_known(thread_id):
             self._release = self._connection.release_thread(thread_id)
         if problem is not None:
             raise ProviderProtocolError(self._method, problem)
+
+    def _is_known(self, thread_id: str) -> bool:
+        return self._connection.router.knows(thread_id, loaded_by_asker=self._loads)
 
 
 def _says_closing(refused: RequestRefusedError) -> bool:

@@ -90,6 +90,7 @@ class Router:
         self._creations = 0
         self._closed: dict[str, None] = {}
         self._loaded_again: dict[str, None] = {}
+        self._loading: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
         self._route_failures = 0
         self.lost: ConnectionClosedError | None = None
@@ -176,6 +177,16 @@ class Router:
             del self._closed[resumed]
             _remember(self._loaded_again, resumed)
 
+    def begin_load(self, thread_id: str) -> None:
+        """From now on the thread is known to everybody but its loader: no other answer may name it."""
+        self._loading[thread_id] += 1
+
+    def end_load(self, thread_id: str) -> None:
+        """The load has its outcome: the thread has a route, or is nobody's."""
+        self._loading[thread_id] -= 1
+        if not self._loading[thread_id]:
+            del self._loading[thread_id]
+
     def end_creation(self) -> None:
         """Such a request has its outcome; after the last one nothing unknown can be adopted any more."""
         self._creations -= 1
@@ -193,9 +204,11 @@ class Router:
             if route.is_busy:
                 route.doubt()
 
-    def knows(self, thread_id: str) -> bool:
-        """True for a thread that has a route, or had one until lately."""
-        return thread_id in self._routes or thread_id in self._closed
+    def knows(self, thread_id: str, *, loaded_by_asker: str = "") -> bool:
+        """True for a thread that has a route, had one until lately, or that another than the asker is loading."""
+        if thread_id in self._routes or thread_id in self._closed:
+            return True
+        return thread_id != loaded_by_asker and thread_id in self._loading
 
     def register(self, thread_id: str, route: Route) -> None:
         """Give a new thread its route, and deliver what came early.
@@ -244,7 +257,7 @@ class Router:
                 self._drop([message], "unthreaded")
         elif thread_id in self._closed:
             self._drop([message], "closed")
-        elif self._creations and self._parent_of(head) is None:
+        elif self._creations and (thread_id in self._loading or self._parent_of(head) is None):
             self._drop(self._pool.add(thread_id, message), "evicted")
         else:
             unplaced.append(message)

@@ -439,3 +439,42 @@ async def test_a_load_that_is_cancelled_between_two_tries_leaves_nothing(autojum
         await trio.sleep(100)
         assert lab.server.methods() == ["thread/resume"] * (2 if answered else 1) + ["thread/unsubscribe"] * answered
         assert lab.connection.statistics().router.creations == 0
+
+
+@pytest.mark.parametrize("is_abandoned", [False, True])
+@pytest.mark.parametrize("when", ["in flight", "between two tries"])
+async def test_an_answer_that_names_a_thread_which_another_is_loading_takes_nothing_from_it(
+    autojump_clock: Any, is_abandoned: bool, when: str
+) -> None:
+    """R7: it is taken for no new thread, and the thread being loaded is not released with it."""
+    async with open_lab() as (lab, nursery, scope):
+        load = Load(lab)
+        nursery.start_soon(load.run)
+        await trio.testing.wait_all_tasks_blocked()
+        if when == "between two tries":
+            await load.answer(error=CLOSING)
+        if is_abandoned:
+            scope.cancel()
+        await lab.server.say(lab.server.answer(OPENED))
+        await trio.testing.wait_all_tasks_blocked()
+        assert isinstance(lab.outcome, ProviderProtocolError) != is_abandoned
+        await trio.sleep(1)
+        await load.answer(result=OPENED)
+        assert load.outcome.thread.id == NEW
+        await trio.sleep(100)
+        assert lab.server.unsubscribed == []
+        statistics = lab.connection.statistics().router
+        assert (statistics.routes, statistics.creations) == (1, 0)
+
+
+async def test_a_thread_that_failed_to_load_may_be_named_by_another_answer(autojump_clock: Any) -> None:
+    """R7: nobody holds it any more."""
+    async with open_lab() as (lab, nursery, _):
+        load = Load(lab)
+        nursery.start_soon(load.run)
+        await trio.testing.wait_all_tasks_blocked()
+        await load.answer(error={"code": -32600, "message": "no"})
+        assert isinstance(load.outcome, RequestRefusedError)
+        await lab.server.say(lab.server.answer(OPENED))
+        await trio.testing.wait_all_tasks_blocked()
+        assert lab.outcome.thread.id == NEW

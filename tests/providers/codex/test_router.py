@@ -276,6 +276,26 @@ def closed(thread_id: str) -> dict[str, Any]:
     return {"method": "thread/closed", "params": {"threadId": thread_id}}
 
 
+def test_a_thread_that_is_being_loaded_is_known_to_all_but_its_loader_and_no_sub_agent(lab: Lab) -> None:
+    """R3, R7: what comes early of it is kept for the load, though it names a thread of ours as its parent."""
+    parent, loaded = lab.route("parent"), Recorder()
+    lab.router.begin_load("loaded")
+    assert lab.router.knows("loaded")
+    assert not lab.router.knows("loaded", loaded_by_asker="loaded")
+    lab.router.begin_creation("loaded")
+    early = {"method": "thread/started", "params": {"thread": {"id": "loaded", "parentThreadId": "parent"}}}
+    lab.feed(early)
+    assert (parent.agents, lab.router.statistics().pooled) == ([], 1)
+    lab.router.register("loaded", loaded)
+    lab.router.end_creation()
+    lab.router.end_load("loaded")
+    assert loaded.got == [early]
+    lab.router.retire("loaded")
+    lab.router.begin_load("strange")
+    lab.router.end_load("strange")
+    assert not lab.router.knows("strange")
+
+
 @pytest.mark.parametrize(("was_closed_here", "kept"), [(True, [3]), (False, [1, 2, 3])])
 def test_what_came_before_the_word_that_a_thread_was_unloaded_is_not_that_of_its_next_load(
     lab: Lab, was_closed_here: bool, kept: list[int]

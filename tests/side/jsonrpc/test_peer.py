@@ -500,6 +500,52 @@ async def test_a_broken_pipe_fails_everything_pending_with_the_exit_status(
     assert router.log == ["last words", "lost"]
 
 
+class LastRead:
+    """A transport whose read was done, but not yet taken, when the connection was ended: no cancel stops it."""
+
+    def __init__(self, chunk: bytes) -> None:
+        self._chunk = chunk
+        self.may_return = trio.Event()
+
+    async def receive_some(self, max_bytes: int) -> bytes:
+        """Return the only chunk as late as the test wants."""
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
+            await self.may_return.wait()
+        chunk, self._chunk = self._chunk, b""
+        return chunk
+
+    async def send_all(self, data: bytes) -> None:
+        """Write nowhere."""
+        await trio.lowlevel.checkpoint()
+
+    async def wait_exit(self) -> PeerExit:
+        """Return a status."""
+        await trio.lowlevel.checkpoint()
+        return PeerExit(status=0)
+
+    async def aclose(self) -> None:
+        """Nothing is owned."""
+        await trio.lowlevel.checkpoint()
+
+
+async def test_what_was_read_when_the_connection_ended_reaches_nobody_and_opens_nothing(
+    make_router: Any, params_type: Any
+) -> None:
+    """R9, R11: the router is told of the end last; a request that nobody can answer any more is none."""
+    router = make_router()
+    transport = LastRead(b'{"id":"1","method":"ask"}\n{"method":"late"}\n{"id":1,"result":1}\n')
+    with trio.fail_after(5):
+        async with open_peer(transport, router, params_type=params_type) as peer:
+            await trio.testing.wait_all_tasks_blocked()
+            peer.fail(ConnectionClosedError("closed"))
+            transport.may_return.set()
+            await trio.testing.wait_all_tasks_blocked()
+
+            assert router.log == ["lost"]
+            statistics = peer.statistics()
+            assert (statistics.open_requests, statistics.duplicate_answers, statistics.unknown_answers) == (0, 0, 0)
+
+
 async def test_a_stream_that_breaks_while_it_is_read_is_a_broken_pipe(connect: Any) -> None:
     """R9: `TransportBrokenError` of the reader ends the connection, typed."""
     with trio.fail_after(5):
