@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from tutti_providers.codex import _closing
 from tutti_providers.codex._connection import Connection, Release
 from tutti_providers.codex._creation import ThreadCreation
 from tutti_providers.codex._router import Router
-from tutti_providers.codex.adapter import CodexAdapter
 from tutti_providers.codex.schema.requests import UnsubscribeParams
 from tutti_side.contract import TurnCompleted
 from tutti_side.runtime._registry import Registry
@@ -45,14 +45,14 @@ def route_unknown_to_source(patch: pytest.MonkeyPatch) -> None:
 
 def skip_unsubscribe(patch: pytest.MonkeyPatch) -> None:
     """F21: a close takes the child for released without unsubscribing it."""
-    real = CodexAdapter._quietly
+    real = _closing._quietly
 
-    async def quietly(self: CodexAdapter, connection: Connection, params: Any, result_type: Any) -> bool:
+    async def quietly(connection: Connection, params: Any, result_type: Any) -> bool:
         if isinstance(params, UnsubscribeParams):
             return True
-        return await real(self, connection, params, result_type)
+        return await real(connection, params, result_type)
 
-    patch.setattr(CodexAdapter, "_quietly", quietly)
+    patch.setattr(_closing, "_quietly", quietly)
 
 
 def release_without_retry(patch: pytest.MonkeyPatch) -> None:

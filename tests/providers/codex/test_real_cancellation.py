@@ -122,7 +122,7 @@ async def assert_every_child_is_unsubscribed(bench: Bench) -> None:
     children = [result["thread"]["id"] for result in bench.wire.results("thread/fork")]
     assert len(children) == len(bench.wire.requests("thread/fork"))
     assert len(children) > 4
-    peer = bench.adapters[0]._connection.peer
+    peer = bench.adapters[0]._connection.current.peer
     for child in children:
         answer = await peer.request("thread/unsubscribe", {"threadId": child})
         assert msgspec.json.decode(answer)["status"] in ("notSubscribed", "notLoaded")

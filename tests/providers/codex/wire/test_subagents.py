@@ -11,8 +11,8 @@ import pytest
 import trio
 import trio.testing
 
+from tutti_providers.codex._closing import SUB_AGENT_BEGIN_WAIT_S
 from tutti_providers.codex._subagents import SUB_AGENTS_MAX
-from tutti_providers.codex.adapter import SUB_AGENT_BEGIN_WAIT_S
 from tutti_providers.codex.testing._fake_threads import FakeThread
 from tutti_side.contract import Audit, MessageDelta, StatePatch, SubAgentEvent, TurnCompleted, TurnStarted
 

@@ -19,7 +19,7 @@ import tutti_providers.codex
 from tutti_providers.codex import codex
 from tutti_providers.codex._connection import LIFE_SIGN_DEADLINE_S, SILENCE_S
 from tutti_providers.codex._side_open import FIRST_ITEM_WAIT_S
-from tutti_providers.codex.adapter import INTERRUPT_DEADLINE_S
+from tutti_providers.codex._turn_control import INTERRUPT_DEADLINE_S
 from tutti_providers.codex.errors import UnansweredError
 from tutti_providers.codex.testing import (
     AnswerLate,
