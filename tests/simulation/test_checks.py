@@ -155,7 +155,7 @@ def tell_side(story: Story) -> None:
     options = ["accept", "accept_for_session", "decline", "cancel"]
     story.see(2, "w/s1", 3, "interaction.requested", turn="tc1", interaction="0", options=options)
     story.call(5, "respond", "w/s1", interaction="0", detail="accept")
-    story.tell(Answered, connection=0, request="0", accepts=True)
+    story.tell(Answered, connection=0, request="0", made_s=0.0, accepts=True)
     story.end(5)
     story.tell(Settled, connection=0, request="0")
     story.see(2, "w/s1", 4, "interaction.resolved", interaction="0", status="answered")
@@ -396,13 +396,17 @@ BREAKAGES: dict[str, tuple[str, Callable[[Run], Run]]] = {
     ),
     "a second answer": (
         "R11",
-        lambda run: with_after(run, find(run, Answered), Answered, connection=0, request="0", accepts=False),
+        lambda run: with_after(
+            run, find(run, Answered), Answered, connection=0, request="0", made_s=0.0, accepts=False
+        ),
     ),
     "an answer that no user gave": ("R11", lambda run: changed(run, find(run, JobBegan, call=5), detail="decline")),
     "an answer to another's question": ("R11", lambda run: changed(run, find(run, JobBegan, call=5), owner="p0")),
     "an answer to what was never asked": (
         "R11",
-        lambda run: with_after(run, find(run, Healed), Answered, connection=0, request='"0"', accepts=False),
+        lambda run: with_after(
+            run, find(run, Healed), Answered, connection=0, request='"0"', made_s=0.0, accepts=False
+        ),
     ),
     "a question that is left open": (
         "R11",
@@ -614,7 +618,7 @@ def test_a_request_that_came_twice_may_be_declined_twice_and_not_allowed_twice()
     twice = find(run, Answered)
     answer = run[twice]
     assert isinstance(answer, Answered)
-    again = {"connection": answer.connection, "request": answer.request}
+    again = {"connection": answer.connection, "request": answer.request, "made_s": answer.made_s}
 
     assert "R11" in rules(with_after(run, twice, Answered, accepts=True, **again))
     declined = changed(run, twice, accepts=False)

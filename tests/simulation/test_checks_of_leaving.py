@@ -88,7 +88,7 @@ def ended(at_s: float, number: int, outcome: str = "ok") -> Told:
 
 
 ASKED = told(2, Asked, request="0", child="C", turn="t", kind="command")
-DECLINED = told(3, Answered, request="0", accepts=False)
+DECLINED = told(3, Answered, request="0", made_s=3, accepts=False)
 READ = told(2, Read, bytes=10)
 RELEASED = told(3, ReleaseAsked, child="C")
 BEGAN = told(2, TurnBegan, child="C", turn="t", question="q")
@@ -209,24 +209,28 @@ CASES: dict[str, tuple[Check, str, list[Told], list[Told]]] = {
     "a question that was not refused at once": (
         what_waited_was_seen,
         "R3",
-        [*opened(), ASKED, told(2, Answered, request="0", accepts=False), seen(4, 2, "session.closed")],
-        [*opened(), ASKED, told(3, Answered, request="0", accepts=False), seen(4, 2, "session.closed")],
+        [*opened(), ASKED, told(2, Answered, request="0", made_s=2, accepts=False), seen(4, 2, "session.closed")],
+        [*opened(), ASKED, told(3, Answered, request="0", made_s=3, accepts=False), seen(4, 2, "session.closed")],
     ),
-    "a question whose refusal waited for a server that reads": (
+    "a question whose refusal waited for its writer": (
+        what_waited_was_seen,
+        "R3",
+        [*opened(), ASKED, told(3, Answered, request="0", made_s=2, accepts=False), seen(4, 2, "session.closed")],
+        [*opened(), ASKED, told(4, Answered, request="0", made_s=3, accepts=False), seen(4, 2, "session.closed")],
+    ),
+    "a question whose refusal was perhaps older than the open Side": (
         what_waited_was_seen,
         "R3",
         [
+            told(0, Asked, request="0", child="C", turn="t", kind="command"),
             *opened(),
-            told(1, Fault, fault="stops_reading"),
-            ASKED,
-            told(3, Answered, request="0", accepts=False),
+            told(2, Answered, request="0", made_s=1, accepts=False),
             seen(4, 2, "session.closed"),
         ],
         [
+            told(0, Asked, request="0", child="C", turn="t", kind="command"),
             *opened(),
-            told(1, Fault, fault="late_answer"),
-            ASKED,
-            told(3, Answered, request="0", accepts=False),
+            told(2, Answered, request="0", made_s=2, accepts=False),
             seen(4, 2, "session.closed"),
         ],
     ),

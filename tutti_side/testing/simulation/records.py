@@ -415,6 +415,8 @@ class Answered(Record, frozen=True, kw_only=True, tag=True):
 
     connection: int
     request: str
+    made_s: float
+    """The earliest time at which it can have been given: it may have waited for its writer."""
     accepts: bool
     """Whether it allows something."""
     outside: bool = False

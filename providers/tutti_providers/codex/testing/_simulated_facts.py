@@ -4,6 +4,7 @@ It watches our own end: what we asked for counts from the moment when we began t
 from the moment when we had read it. So a fact is never judged by what nobody could know yet.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -100,6 +101,7 @@ class WireFacts:
         self._policies: dict[str, list[_Policy]] = {}
         self._perhaps: dict[str, list[_Policy]] = {}
         self._given_up: dict[str, None] = {}
+        self._resumed_s: dict[str, float] = {}
         self._sources: dict[str, str] = {}
         self._made_s: dict[str, float] = {}
         self._overloaded_s: dict[bytes, float] = {}
@@ -139,7 +141,7 @@ class WireFacts:
             return
         key, now, connection = _key(message["id"]), self._clock(), self._connection
         if "method" not in message:
-            self._answered(key, message)
+            self._answered(key, message, queued_s)
             return
         method, params = str(message["method"]), sub_object(message, "params")
         child = str(params.get("threadId") or "")
@@ -172,10 +174,11 @@ class WireFacts:
             self._record(ReleaseAsked(at_s=now, connection=connection, child=child))
         elif method == "thread/resume":
             self._given_up.pop(child, None)
+            self._resumed_s[child] = now
             self._policies.setdefault(child, [])  # from now on it is known here
             self._record(ResumeAsked(at_s=now, connection=connection, child=child))
 
-    def _answered(self, key: str, message: dict[str, Any]) -> None:
+    def _answered(self, key: str, message: dict[str, Any], queued_s: float) -> None:
         result = sub_object(message, "result")
         decision: Any = result.get("decision", result.get("action"))
         if isinstance(decision, dict):
@@ -187,6 +190,7 @@ class WireFacts:
                 at_s=self._clock(),
                 connection=self._connection,
                 request=key,
+                made_s=queued_s,
                 accepts=decision in ACCEPTED or bool(result.get("answers")) or granted,
                 outside=decision in OUTSIDE or granted,
             )
@@ -296,11 +300,16 @@ class WireFacts:
             known.insert(len(known) - len(since), _Policy(made_s, approval, sandbox))
 
     def _in_force(self, source: str, since_s: float) -> list[_Policy]:
-        """The source's policies at any time since then."""
+        """The source's policies at any time since then.
+
+        What it said while it was closing counts until it is loaded again, and for what was made before that.
+        """
         known = self._policies.get(source, [])
         before = [policy for policy in known if policy.since_s < since_s]
         before = [policy for policy in before if policy.since_s == before[-1].since_s]
-        return before + [policy for policy in known if policy.since_s >= since_s] + self._perhaps.get(source, [])
+        resumed_s = self._resumed_s.get(source, math.inf)
+        perhaps = [policy for policy in self._perhaps.get(source, []) if not policy.since_s < resumed_s < since_s]
+        return before + [policy for policy in known if policy.since_s >= since_s] + perhaps
 
     def _keeps_approval(self, source: str, params: dict[str, Any], since_s: float) -> bool:
         allowed = [policy.approval for policy in self._in_force(source, since_s)]

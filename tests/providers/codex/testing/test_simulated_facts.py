@@ -225,7 +225,7 @@ def test_an_answer_says_whether_it_allows_anything_and_what_reaches_beyond_the_s
 
     assert asked == [Asked(at_s=0.0, connection=3, request="0", child="kid", turn="t", kind="command")]
     told = bench.send({"id": 0, "result": result})
-    assert told == [Answered(at_s=0.0, connection=3, request="0", accepts=accepts, outside=outside)]
+    assert told == [Answered(at_s=0.0, connection=3, request="0", made_s=0.0, accepts=accepts, outside=outside)]
     assert bench.note("serverRequest/resolved", threadId="kid", requestId=0) == []
 
 
@@ -258,3 +258,19 @@ def test_a_source_that_is_closing_may_be_listened_to_or_not() -> None:
     assert bench.turn(4).restricted
     assert bench.turn(5, sandboxPolicy=READ_ONLY, approvalPolicy="never").restricted
     assert not bench.turn(6, sandboxPolicy={"type": "dangerFullAccess"}).restricted
+
+
+def test_what_a_closing_source_said_is_over_when_it_is_loaded_again() -> None:
+    """R19: but a turn that was begun before that, and waited for its writer, may have heeded it."""
+    bench = Bench()
+    bench.open_side()
+    bench.call(3, "thread/unsubscribe", threadId="src")
+    bench.now = 1.0
+    bench.tighten()
+    bench.now = 2.0
+    bench.call(4, "thread/resume", threadId="src")
+    bench.now = 3.0
+
+    assert bench.turn(5, queued_s=1.5, sandboxPolicy=READ_ONLY, approvalPolicy="never").restricted
+    assert not bench.turn(6, sandboxPolicy=READ_ONLY, approvalPolicy="never").restricted
+    assert bench.turn(7).restricted

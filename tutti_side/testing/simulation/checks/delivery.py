@@ -4,12 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tutti_side.testing.simulation.checks._facts import Facts, Violation
-from tutti_side.testing.simulation.checks.releases import DEAF
 from tutti_side.testing.simulation.checks.sequence import TERMINAL, TURN_ENDS
 from tutti_side.testing.simulation.records import (
     Answered,
     Asked,
-    Fault,
     HostEnded,
     SeenEvent,
     SideOpened,
@@ -74,7 +72,8 @@ def turns_leave_nothing_asked(facts: Facts) -> Iterator[Violation]:
 def what_waited_was_seen(facts: Facts) -> Iterator[Violation]:
     """R3: whoever saw all of a Side, from its first event to its end, saw each question that waited in it.
 
-    A question that is refused in the instant in which it comes, or while the Side is still opening, is none.
+    A question that is refused in the instant in which it comes, or while the Side is still opening, is none. An answer
+    that waited for its writer may be as old as that.
     """
     opened: dict[str, int] = {}
     asked: dict[tuple[int, str], Asked] = {}
@@ -82,21 +81,12 @@ def what_waited_was_seen(facts: Facts) -> Iterator[Violation]:
     seen: dict[int, set[str]] = defaultdict(set)
     whole: dict[int, str] = {}
     over: list[tuple[int, int, str]] = []
-    deaf: set[int] = set()
-    for index, record in facts.all_of(Asked, Answered, Fault, SeenEvent):
+    for index, record in facts.all_of(Asked, Answered, SeenEvent):
         if isinstance(record, Asked):
             asked[record.connection, record.request] = record
-        elif isinstance(record, Fault):
-            if record.fault in DEAF:  # from here on an answer can wait for its writer, however soon it was given
-                deaf.add(record.connection)
         elif isinstance(record, Answered):
             ask = asked.get((record.connection, record.request))
-            if (
-                record.connection not in deaf
-                and ask is not None
-                and ask.at_s < record.at_s
-                and opened.get(ask.child, index) < index
-            ):
+            if ask is not None and ask.at_s < record.made_s and _was_open(facts, opened.get(ask.child), record):
                 waited[ask.child].append(ask.request)
         elif isinstance(record, SeenEvent):
             if record.type == "session.started":
@@ -113,3 +103,8 @@ def what_waited_was_seen(facts: Facts) -> Iterator[Violation]:
         if missed and facts.is_side(owner):
             problem = f"subscription {subscription} of {owner} never saw {', '.join(missed)}, which waited in it"
             yield facts.violation("R3", index, problem)
+
+
+def _was_open(facts: Facts, opened: int | None, answer: Answered) -> bool:
+    """True when the answer was surely given after the Side was seen to be open."""
+    return opened is not None and (answer.made_s == answer.at_s or facts.records[opened].at_s < answer.made_s)
