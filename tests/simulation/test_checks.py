@@ -83,8 +83,8 @@ class Story:
 
     def turn(self, child: str, turn: str, question: str) -> None:
         """Ask on the wire, and let the provider begin."""
-        self.tell(TurnAsked, connection=0, child=child, question=question)
-        self.tell(TurnAnswered, connection=0, child=child, turn=turn)
+        self.tell(TurnAsked, connection=0, request=f"turn {turn}", child=child, question=question)
+        self.tell(TurnAnswered, connection=0, request=f"turn {turn}", child=child, turn=turn)
         self.tell(TurnBegan, connection=0, child=child, turn=turn, question=question)
 
     def stop(self, child: str, turn: str, status: str = "completed") -> None:
@@ -375,7 +375,7 @@ BREAKAGES: dict[str, tuple[str, Callable[[Run], Run]]] = {
     ),
     "a question to what is over": (
         "R8",
-        lambda run: with_after(run, find(run, JobEnded, call=6), TurnAsked, connection=0, child="C"),
+        lambda run: with_after(run, find(run, JobEnded, call=6), TurnAsked, connection=0, request="turn", child="C"),
     ),
     "a Side that is resumed": (
         "R8",
@@ -563,7 +563,7 @@ def test_a_question_of_before_the_end_may_be_written_behind_it() -> None:
     """R8: it waited for the writer. Source: our choice."""
     run = healthy()
     ended = find(run, JobEnded, call=6)
-    asked = with_after(run, ended, TurnAsked, connection=0, child="C", question="<w/s1/9>")
+    asked = with_after(run, ended, TurnAsked, connection=0, request="turn", child="C", question="<w/s1/9>")
     assert rules(asked) == {"R8"}
     began = find(run, SideOpened, owner="w/s1")
     late = with_after(asked, began, JobBegan, job=1, call=90, what="send", owner="w/s1", detail="<w/s1/9>")

@@ -99,10 +99,10 @@ OPENING = call(0, 8, "open", "w/s1", source="p0", request="r")
 FOLLOWED = told(1, SubscriptionBegan, subscription=1, owner="w/s1", opened_by=8)
 CUT = [
     call(1, 5, "send", "w/s1", detail="q"),
-    told(1, TurnAsked, child="C", question="q"),
+    told(1, TurnAsked, request="7", child="C", question="q"),
     ended(2, 5, "cut off"),
     BEGAN,
-    told(2, TurnAnswered, child="C", turn="t"),
+    told(2, TurnAnswered, request="7", child="C", turn="t"),
 ]
 JOINED = [
     call(1, 1, "open", "w/s1", source="p0", request="r"),
@@ -251,6 +251,12 @@ CASES: dict[str, tuple[Check, str, list[Told], list[Told]]] = {
         "R14",
         [*opened(), *CUT, told(2, InterruptAsked, child="C", turn="t"), COMPLETED],
         [*opened(), *CUT, told(2, InterruptAsked, child="C", turn="u"), COMPLETED],
+    ),
+    "a turn that answers another request than the call's": (
+        turns_of_cut_calls_are_given_up,
+        "R14",
+        [*opened(), *CUT[:-1], told(2, TurnAnswered, request="9", child="C", turn="t"), COMPLETED],
+        [*opened(), *CUT, COMPLETED],
     ),
     "an open that fails since another was cut": (
         joined_opens_outlive_each_other,

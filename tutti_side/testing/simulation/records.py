@@ -350,6 +350,7 @@ class TurnAsked(Record, frozen=True, kw_only=True, tag=True):
     """A turn was asked for on the wire."""
 
     connection: int
+    request: str
     child: str
     question: str = ""
     restricted: bool = True
@@ -360,6 +361,7 @@ class TurnAnswered(Record, frozen=True, kw_only=True, tag=True):
     """And answered; `turn` is empty for a refusal."""
 
     connection: int
+    request: str
     child: str
     turn: str = ""
 

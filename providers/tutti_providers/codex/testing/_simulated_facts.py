@@ -164,7 +164,14 @@ class WireFacts:
             question = self._question(_text(params))
             restricted = child not in self._sources or self._keeps_policy(child, params, since_s)
             self._record(
-                TurnAsked(at_s=now, connection=connection, child=child, question=question, restricted=restricted)
+                TurnAsked(
+                    at_s=now,
+                    connection=connection,
+                    request=key,
+                    child=child,
+                    question=question,
+                    restricted=restricted,
+                )
             )
         elif method == "turn/interrupt":
             turn = str(params.get("turnId"))
@@ -278,7 +285,7 @@ class WireFacts:
             self._take_opened(opened, made_s, *policy, is_load=method == "thread/resume")
         elif method == "turn/start":
             turn = str(sub_object(result, "turn").get("id") or "")
-            self._record(TurnAnswered(at_s=now, connection=connection, child=child, turn=turn))
+            self._record(TurnAnswered(at_s=now, connection=connection, request=key, child=child, turn=turn))
         elif method == "thread/unsubscribe" and "result" in message:
             self._record(ReleaseAnswered(at_s=now, connection=connection, child=child))
 

@@ -126,7 +126,9 @@ def test_a_sides_turn_that_asks_for_more_than_its_source_may_is_seen(changed: di
     bench = Bench()
     bench.open_side()
 
-    assert bench.turn(3) == TurnAsked(at_s=0.0, connection=3, child="kid", question="<p0/1>", restricted=True)
+    assert bench.turn(3) == TurnAsked(
+        at_s=0.0, connection=3, request="3", child="kid", question="<p0/1>", restricted=True
+    )
     assert not bench.turn(4, **changed).restricted
 
 
@@ -176,7 +178,7 @@ def test_turns_begin_and_end_once_whatever_is_said_twice() -> None:
 @pytest.mark.parametrize(
     ("method", "params", "asked", "answered"),
     [
-        ("turn/start", {}, TurnAsked, TurnAnswered(at_s=0.0, connection=3, child="a", turn="t")),
+        ("turn/start", {}, TurnAsked, TurnAnswered(at_s=0.0, connection=3, request="1", child="a", turn="t")),
         ("turn/interrupt", {"turnId": "t"}, InterruptAsked, None),
         ("thread/resume", {}, ResumeAsked, None),
         ("thread/unsubscribe", {}, ReleaseAsked, ReleaseAnswered(at_s=0.0, connection=3, child="a")),

@@ -65,10 +65,11 @@ def _check_turn(facts: Facts, call: Call, asked: int, child: str) -> Iterator[Vi
     assert call.ended is not None
     ask = facts.records[asked]
     assert isinstance(ask, TurnAsked)
-    answers = ((at, turn) for at, turn in facts.each(TurnAnswered) if at > asked and turn.child == child)
+    its = ask.connection, ask.request
+    answers = ((at, turn) for at, turn in facts.each(TurnAnswered) if (turn.connection, turn.request) == its)
     answered = next(answers, None)
-    if answered is None or not answered[1].turn or answered[1].connection != ask.connection:
-        return  # lost with its connection: what is answered on another one is somebody else's
+    if answered is None or not answered[1].turn:
+        return
     turn = answered[1].turn
     began = next((at for at, told in facts.each(TurnBegan) if told.turn == turn and told.child == child), None)
     if began is None:
