@@ -50,8 +50,8 @@ from tutti_side.contract import (
 from tutti_side.runtime._interactions import InteractionTable
 from tutti_side.runtime._lifecycle_locks import LifecycleLocks
 from tutti_side.runtime._registry import Registry
+from tutti_side.runtime._sessions import Sessions
 from tutti_side.runtime._side_scope import SideScope
-from tutti_side.runtime.controller import RuntimeController
 from tutti_side.runtime.event_hub import Subscription
 from tutti_side.testing.simulation.model import Model, Operation, Side
 
@@ -600,7 +600,7 @@ def forget_answers(patch: pytest.MonkeyPatch) -> None:
 
 def let_sides_outlive_their_source(patch: pytest.MonkeyPatch) -> None:
     """A deleted session's Sides go on."""
-    patch.setattr(RuntimeController, "_close_sides_of", lambda self, ref: [])
+    patch.setattr(Sessions, "_close_sides_of", lambda self, ref: [])
 
 
 def end_a_turn_twice(patch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,9 @@
 Read the pure files first: `_side_state` (lifecycle table), `_gate` (before the commit), `_turns` (whose text is whose),
 `_interactions` (what waits for its user), `_registry` (which ids live, which are over). `_scope` is where an adapter's
 events arrive; `event_hub` is where subscribers are; `_session_scope` is one live session, `_side_scope` a Side;
-`controller` opens and closes, and contains failures; `_shutdown` is the host's one deadline; `sweeper` ends what would
-not close; `handles` is what a user holds, `ports` what a host brings. Nothing here knows a provider, a store or a wire.
+`controller` opens and closes, and contains failures, with `_sessions` for canonical sessions and `_tally` for counts;
+`_shutdown` is the host's one deadline; `sweeper` ends what would not close; `handles` is what a user holds, `ports`
+what a host brings. Nothing here knows a provider, a store or a wire.
 """
 
 from tutti_side.runtime.controller import HOST_STOP_S, ControllerStatistics, RuntimeController, open_controller

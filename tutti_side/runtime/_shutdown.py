@@ -7,10 +7,14 @@ import trio
 
 from tutti_side.runtime.errors import HostStoppedError
 
-__all__ = ["HOST_STOP_S", "Shutdown"]
+__all__ = ["ABORT_WAIT_S", "HOST_STOP_S", "Shutdown"]
 
 HOST_STOP_S = 10.0
 """One deadline for everything that closes when the host stops; it caps every shield."""
+
+ABORT_WAIT_S = 5.0
+"""So long is waited for the rollback of what was given up: by an opener that is cancelled, and by a close that aborted
+an open."""
 
 
 class Shutdown:

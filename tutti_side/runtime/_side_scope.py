@@ -55,7 +55,7 @@ class SideScope:
         self.source: CanonicalRef = request.source
         self.request_id = request_id
         self.source_provider_session_id = ""
-        self.events = EventScope(ends_when_all_lag=True, on_end=self._on_end, on_drop=controller.note_discarded)
+        self.events = EventScope(ends_when_all_lag=True, on_end=self._on_end, on_drop=controller.tally.note_discarded)
         self.lifecycle = SideLifecycle()
         self.settled = trio.Event()
         self.gone = trio.Event()
@@ -207,7 +207,7 @@ class SideScope:
         buffered = self.events.buffered_events
         self.events.commit(binding.provider_session_id, self._subscriptions)
         self.settled.set()
-        self._controller.note_open(self.adapter.name, buffered, trio.current_time() - self._reserved_at)
+        self._controller.tally.note_open(self.adapter.name, buffered, trio.current_time() - self._reserved_at)
         self._log(logging.INFO, "a Side is open", phase="open")
 
     async def _close(self) -> None:
@@ -250,7 +250,7 @@ class SideScope:
 
     def _note_failed_close(self, error: Exception | None) -> None:
         """Count a close that the adapter failed at (`error`), or that took longer than its bound."""
-        self._controller.note_failed_close(None if self._adapter is None else self._adapter.name)
+        self._controller.tally.note_failed_close(None if self._adapter is None else self._adapter.name)
         reason = "bound" if error is None else "error"
         self._log(logging.WARNING, "a Side did not close at its provider", phase="close", reason=reason, error=error)
 

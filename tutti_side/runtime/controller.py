@@ -1,15 +1,13 @@
 """The controller: which sessions and Sides live, who may open and close them, and the nursery that contains them.
 
 What may be opened or used is decided in `_registry`, between two awaits; waiting happens in the Side's own task (see
-`_side_scope`) or in the caller. Locks are always taken in one order (see `_lifecycle_locks`).
+`_side_scope`) or in the caller. How canonical sessions are opened and ended is in `_sessions`, what is counted in
+`_tally`. Locks are always taken in one order (see `_lifecycle_locks`).
 """
 
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager
-from typing import TypeVar
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
-import msgspec
 import trio
 
 from tutti_side.contract import (
@@ -20,50 +18,28 @@ from tutti_side.contract import (
     EndReason,
     Metrics,
     OpenSide,
-    ProviderLostError,
     RequestId,
-    ResumeSession,
     SideCapabilities,
     SideConversationAdapter,
     SideRef,
     SourceMetadata,
-    StartSession,
     check_id,
     check_instructions,
 )
 from tutti_side.nursery import open_service_nursery
 from tutti_side.runtime._lifecycle_locks import LifecycleLocks
-from tutti_side.runtime._log import log
 from tutti_side.runtime._registry import Registry
-from tutti_side.runtime._scope import EventScope
 from tutti_side.runtime._session_scope import SessionScope
-from tutti_side.runtime._shutdown import HOST_STOP_S, Shutdown
+from tutti_side.runtime._sessions import Sessions
+from tutti_side.runtime._shutdown import ABORT_WAIT_S, HOST_STOP_S, Shutdown
 from tutti_side.runtime._side_scope import SideScope
-from tutti_side.runtime.errors import (
-    HostStoppedError,
-    SessionExpiredError,
-    SessionUnknownError,
-    SideConflictError,
-    SideExpiredError,
-    SideInProgressError,
-    SideUnsupportedError,
-)
+from tutti_side.runtime._tally import Tally, open_outcome
+from tutti_side.runtime.errors import SessionExpiredError, SessionUnknownError, SideConflictError
 from tutti_side.runtime.handles import SessionHandle, SideHandle
 from tutti_side.runtime.ports import DurableGate, MemoryMetadata
 from tutti_side.runtime.statistics import ControllerStatistics
 
 __all__ = ["HOST_STOP_S", "ControllerStatistics", "RuntimeController", "open_controller"]
-
-T = TypeVar("T")
-
-SNAPSHOT_WAIT_S = 20.0
-"""A close of the source waits so long for an open that is taking its snapshot; then it aborts the open."""
-
-ABORT_WAIT_S = 5.0
-"""An opener that is cancelled waits so long for its rollback."""
-
-METADATA_WAIT_S = 2.0
-"""After a write of metadata that was cut short, so long is waited to undo it, or to learn what is kept."""
 
 
 class RuntimeController:
@@ -75,13 +51,12 @@ class RuntimeController:
         self.locks = LifecycleLocks()
         self.durable = durable
         self.metrics = metrics
-        self.failed_closes = 0
         self.registry = Registry()
         self.shutdown = Shutdown()
+        self.tally = Tally(metrics)
         self._nursery = nursery
         self._adapters = adapters
-        self._dropped_events = 0
-        self._live_sides = 0
+        self._sessions = Sessions(nursery, adapters, durable, self.registry, self.locks, self.shutdown, self.tally)
 
     def statistics(self) -> ControllerStatistics:
         """Return counts, without touching anything."""
@@ -99,32 +74,9 @@ class RuntimeController:
             locks_in_use=self.locks.in_use,
             locks_waiting=self.locks.waiting,
             remembered_ends=len(self.registry.ended),
-            failed_closes=self.failed_closes,
-            dropped_events=self._dropped_events,
+            failed_closes=self.tally.failed_closes,
+            dropped_events=self.tally.dropped_events,
         )
-
-    # What sessions and Sides report
-
-    def note_dropped(self, count: int) -> None:
-        """Count events that reached nobody."""
-        self._dropped_events += count
-
-    def note_discarded(self, count: int) -> None:
-        """Count events of a Side that reached nobody."""
-        self.note_dropped(count)
-        self.metrics.count("side_events", count, fate="discarded")
-
-    def note_open(self, provider: str, buffered: int, took_s: float) -> None:
-        """Count a Side that was committed: how long that took, and what had waited for it."""
-        self._live_sides += 1
-        self.metrics.gauge("live_sides", self._live_sides)
-        self.metrics.count("side_events", buffered, fate="buffered")
-        self.metrics.observe("side_open_phase", took_s, phase="total", provider=provider)
-
-    def note_failed_close(self, provider: str | None) -> None:
-        """Count a close that did not work at the provider."""
-        self.failed_closes += 1
-        self.metrics.count("failed_closes", provider=provider or "")
 
     # Canonical sessions
 
@@ -143,20 +95,7 @@ class RuntimeController:
         Cancellation: rolled back.
         """
         check_instructions("host_context", host_context)
-        self.registry.require_fresh(ref)
-        adapter = self._adapters[provider]
-
-        async def start(sink: EventScope) -> SourceMetadata:
-            binding = await adapter.start(StartSession(ref=ref, cwd=cwd, settings=settings), sink)
-            return SourceMetadata(
-                provider=provider,
-                provider_session_id=binding.provider_session_id,
-                cwd=cwd,
-                runtime=binding.runtime,
-                host_context=host_context,
-            )
-
-        return await self._open_session(ref, adapter, start, is_new=True)
+        return SessionHandle(self, await self._sessions.start(ref, provider, cwd, settings, host_context))
 
     async def resume_session(self, ref: CanonicalRef, settings: object = None) -> SessionHandle:
         """Load a canonical session that a provider has persisted and whose metadata were kept.
@@ -174,62 +113,7 @@ class RuntimeController:
         if self.registry.is_deleted(ref):
             raise SessionExpiredError(ref.session, "source_deleted")
         kept = await self.read_history(ref)
-        adapter = self._adapters[kept.provider]
-
-        async def resume(sink: EventScope) -> SourceMetadata:
-            binding = await adapter.resume(ResumeSession(ref=ref, metadata=kept, settings=settings), sink)
-            return msgspec.structs.replace(
-                kept, provider_session_id=binding.provider_session_id, runtime=binding.runtime
-            )
-
-        return await self._open_session(ref, adapter, resume, is_new=False)
-
-    async def _begin_session(
-        self, begin: Callable[[EventScope], Awaitable[SourceMetadata]], sink: EventScope
-    ) -> SourceMetadata:
-        """Let the adapter start or resume a session; one that the host's stop overtook is told so."""
-        try:
-            return await begin(sink)
-        except ProviderLostError as error:
-            if self.shutdown.has_begun:
-                raise HostStoppedError from error
-            raise
-
-    async def _open_session(
-        self,
-        ref: CanonicalRef,
-        adapter: Adapter,
-        begin: Callable[[EventScope], Awaitable[SourceMetadata]],
-        *,
-        is_new: bool,
-    ) -> SessionHandle:
-        self.shutdown.require_running()
-        self.registry.require_free(ref)
-        session = SessionScope(ref, adapter, self._lose_session, self.durable.report, self.note_dropped)
-        self.registry.sessions[ref] = session
-        begun = False
-        try:
-            async with self.locks.hold(ref):
-                metadata = await self._begin_session(begin, session.events)
-                begun = True
-                await self.durable.write_metadata(ref, metadata)
-                if session.events.ended is not None:
-                    raise session.expired()
-                session.provider_session_id = metadata.provider_session_id
-                session.metadata = metadata
-                session.state = "open"
-                self.registry.ended.pop(ref, None)
-                session.events.commit(metadata.provider_session_id, ())
-        except BaseException:
-            if begun:
-                await self._close_adapter(session, self.shutdown.bounded(ABORT_WAIT_S))  # noqa: ASYNC102 - shields itself
-                if is_new:
-                    await self._after_cut_write(session, self.durable.forget_metadata(ref))  # noqa: ASYNC102 - as above
-            self.registry.sessions.pop(ref, None)
-            session.state = "closed"
-            session.events.close("closed")
-            raise
-        return SessionHandle(self, session)
+        return SessionHandle(self, await self._sessions.resume(ref, kept, settings))
 
     async def delete_session(self, ref: CanonicalRef) -> None:
         """Close a canonical session for good: its Sides close with it, reason ``source_deleted``. Idempotent.
@@ -241,20 +125,7 @@ class RuntimeController:
 
         Cancellation: as for `close_session`; the Sides close in their own tasks.
         """
-        self._close_sides_of(ref)  # at first, since one that is opening holds the session's lock
-        session = self.registry.sessions.get(ref)
-        if session is not None:
-            await self.close_session(session, "source_deleted")
-        self.registry.remember(ref, "source_deleted")
-        for side in self._close_sides_of(ref):
-            await side.gone.wait()
-        await self.durable.forget_metadata(ref)
-
-    def _close_sides_of(self, ref: CanonicalRef) -> list[SideScope]:
-        sides = [side for side in self.registry.sides.values() if side.source == ref]
-        for side in sides:
-            side.request_close("source_deleted")
-        return sides
+        await self._sessions.delete(ref)
 
     async def set_host_context(self, session: SessionScope, host_context: str | None) -> None:
         """Keep the host's latest context of a session; its next turns and every later Side get it.
@@ -266,28 +137,7 @@ class RuntimeController:
         Cancellation: the old or the new one is kept, and used.
         """
         check_instructions("host_context", host_context)
-        async with self.locks.hold(session.ref):
-            if not session.is_live or session.metadata is None:
-                raise session.expired()
-            metadata = msgspec.structs.replace(session.metadata, host_context=host_context)
-            try:
-                await self.durable.write_metadata(session.ref, metadata)
-            except BaseException:  # the old or the new one is kept; that one is also used
-                kept = await self._after_cut_write(session, self.durable.read_metadata(session.ref))  # noqa: ASYNC102 - shields itself
-                session.metadata = kept or session.metadata
-                raise
-            session.metadata = metadata
-
-    async def _after_cut_write(self, session: SessionScope, call: Awaitable[T]) -> T | None:
-        """Make a call of the metadata port all the same; None when it failed or took too long, which is logged."""
-        problem: Exception | None = None
-        with self.shutdown.bounded(METADATA_WAIT_S):
-            try:
-                return await call
-            except Exception as error:  # contained: the caller is told why it came to this
-                problem = error
-        log(logging.WARNING, "the metadata of a session may be stale", session.ref, phase="metadata", error=problem)
-        return None
+        await self._sessions.set_host_context(session, host_context)
 
     async def close_session(self, session: SessionScope, reason: EndReason = "closed") -> None:
         """Close a canonical session; its Sides live on. Idempotent.
@@ -297,68 +147,7 @@ class RuntimeController:
 
         Cancellation: the session is still open, or the provider's nursery finishes the close.
         """
-        with trio.move_on_after(SNAPSHOT_WAIT_S) as waited:
-            await self._close_session_locked(session, reason)
-        if not waited.cancelled_caught:
-            return
-        for side in self.registry.sides.values():
-            if side.source == session.ref:
-                side.abort("its source is closing")
-        with trio.move_on_after(ABORT_WAIT_S) as waited:
-            await self._close_session_locked(session, reason)
-        if waited.cancelled_caught:
-            await self._close_session_now(session, reason)
-
-    async def _close_session_locked(self, session: SessionScope, reason: EndReason = "closed") -> None:
-        async with self.locks.hold(session.ref):
-            await self._close_session_now(session, reason)
-
-    async def _close_session_now(self, session: SessionScope, reason: EndReason) -> None:
-        if session.state != "open":
-            return
-        session.state = "closing"
-        await self._close_adapter(session, self.shutdown.bounded(SNAPSHOT_WAIT_S))
-        session.events.close(reason)
-        self._forget_session(session)
-
-    def _lose_session(self, session: SessionScope) -> None:
-        """Follow a session that its adapter lost; what the adapter still holds of it is released in the background."""
-        was_open = session.state == "open"
-        self._forget_session(session)
-        if was_open and not self.shutdown.has_begun:
-            bound = self.shutdown.bounded(SNAPSHOT_WAIT_S, shield=False)
-            self._nursery.start_soon(self._close_adapter, session, bound, name=f"lost:{session.ref.session}")
-
-    async def _close_adapter(self, session: SessionScope, bound: AbstractContextManager[trio.CancelScope]) -> None:
-        """Close a session at its provider; a failure, or the bound's end, is contained, counted and logged."""
-        try:
-            with bound as scope:
-                await session.adapter.close(session.ref)
-            if scope.cancelled_caught:
-                self._note_failed_session_close(session, None)
-        except Exception as error:  # contained: the adapter's nursery keeps what it could not release
-            self._note_failed_session_close(session, error)
-
-    def _note_failed_session_close(self, session: SessionScope, error: Exception | None) -> None:
-        self.note_failed_close(session.adapter.name)
-        log(
-            logging.WARNING,
-            "a session did not close at its provider",
-            session.ref,
-            provider=session.adapter.name,
-            child_id=session.provider_session_id,
-            phase="close",
-            reason="bound" if error is None else "error",
-            error=error,
-        )
-
-    def _forget_session(self, session: SessionScope) -> None:
-        """Take a session that is over out of the registry: it was closed, or its adapter lost it. Idempotent."""
-        if self.registry.sessions.get(session.ref) is session and session.state != "starting":
-            del self.registry.sessions[session.ref]
-            self.registry.remember(session.ref, session.events.ended or "closed")
-            session.state = "closed"
-        session.ended.set()
+        await self._sessions.close(session, reason)
 
     # Sides
 
@@ -444,7 +233,7 @@ class RuntimeController:
         check_id("request id", request_id)
         check_id("source", source.session)
         check_instructions("instructions", instructions)
-        self.metrics.count("side_opens", outcome="attempted")
+        self.tally.note_open_asked()
         outcome = "cancelled"
         try:
             handle = await self._open_or_join(ref, source, request_id, instructions, subscribe=subscribe)
@@ -454,7 +243,7 @@ class RuntimeController:
             outcome = open_outcome(error)
             raise
         finally:
-            self.metrics.count("side_opens", outcome=outcome)
+            self.tally.note_open_outcome(outcome)
 
     async def _open_or_join(
         self, ref: SideRef, source: CanonicalRef, request_id: RequestId, instructions: str, *, subscribe: bool
@@ -542,9 +331,7 @@ class RuntimeController:
         """Take a Side that is gone out of the registry; `reason` is None when it never was, and its id stays free."""
         self.registry.sides.pop(side.ref, None)
         if side.events.is_committed:
-            self._live_sides -= 1
-            self.metrics.gauge("live_sides", self._live_sides)
-            self.metrics.count("side_ends", reason=reason or "closed")
+            self.tally.note_side_over(reason or "closed")
         if reason is not None:
             self.registry.remember(side.ref, reason)
 
@@ -563,24 +350,10 @@ class RuntimeController:
                 await side.gone.wait()
             async with trio.open_nursery() as nursery:
                 for session in list(self.registry.sessions.values()):
-                    nursery.start_soon(self._close_session_locked, session, "host_stopped")
+                    nursery.start_soon(self._sessions.close_locked, session, "host_stopped")
         for session in list(self.registry.sessions.values()):  # the deadline has passed: whoever waits for one is told
             session.events.close("host_stopped")
-            self._forget_session(session)
-
-
-def open_outcome(error: Exception) -> str:
-    """Return what an open that raised counts as: one of these for each call, beside ``attempted``.
-
-    ``refused``: another open, a close, or the host's stop was in its way, or the id belongs to something else.
-    """
-    if isinstance(error, SideUnsupportedError):
-        return "unsupported"
-    if isinstance(error, SideExpiredError):
-        return "expired"
-    if isinstance(error, SideConflictError | SideInProgressError | HostStoppedError):
-        return "refused"
-    return "failed"
+            self._sessions.forget(session)
 
 
 @asynccontextmanager

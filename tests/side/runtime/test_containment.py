@@ -9,8 +9,9 @@ import trio.testing
 
 from tutti_side import AgentHost, OpenFailedError, SideHandle, open_host
 from tutti_side.runtime import SideInProgressError
+from tutti_side.runtime._sessions import SNAPSHOT_WAIT_S
 from tutti_side.runtime._side_scope import CLOSE_BOUND_S
-from tutti_side.runtime.controller import HOST_STOP_S, SNAPSHOT_WAIT_S
+from tutti_side.runtime.controller import HOST_STOP_S
 
 Provider = Any  # tests/side/conftest.py: HeldProvider
 

@@ -29,8 +29,9 @@ from tutti_side.contract import (
     TurnId,
 )
 from tutti_side.runtime import HostStoppedError, SessionBusyError, SideBusyError, SideInProgressError
+from tutti_side.runtime._sessions import SNAPSHOT_WAIT_S
 from tutti_side.runtime._side_scope import RELEASE_BOUND_S
-from tutti_side.runtime.controller import HOST_STOP_S, SNAPSHOT_WAIT_S
+from tutti_side.runtime.controller import HOST_STOP_S
 
 Provider = Any  # tests/side/conftest.py: HeldProvider
 

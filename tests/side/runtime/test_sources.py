@@ -17,7 +17,8 @@ from tutti_side.contract import (
     WorkspaceId,
 )
 from tutti_side.runtime import MemoryMetadata, SessionUnknownError
-from tutti_side.runtime.controller import ABORT_WAIT_S, SNAPSHOT_WAIT_S
+from tutti_side.runtime._sessions import SNAPSHOT_WAIT_S
+from tutti_side.runtime._shutdown import ABORT_WAIT_S
 
 Provider = Any  # tests/side/conftest.py: HeldProvider
 

@@ -14,7 +14,7 @@ from tutti_side import OpenFailedError, SideUnsupportedError
 from tutti_side.contract import Event, OpenSide, ProviderProtocolError, SideRef
 from tutti_side.jsonrpc import REQUEST_DEADLINE_S
 from tutti_side.runtime import SideInProgressError
-from tutti_side.runtime.controller import SNAPSHOT_WAIT_S
+from tutti_side.runtime._sessions import SNAPSHOT_WAIT_S
 
 FORK = "thread/fork"
 
