@@ -13,6 +13,7 @@ from tutti_side.testing.simulation.checks.delivery import (
     who_asked_for_all_sees_the_first,
 )
 from tutti_side.testing.simulation.checks.giving_up import (
+    given_up_turns_do_not_run_on,
     joined_opens_outlive_each_other,
     turns_of_cut_calls_are_given_up,
 )
@@ -22,6 +23,7 @@ from tutti_side.testing.simulation.checks.releases import (
     what_is_over_is_released,
     what_waits_is_declined_before_its_release,
 )
+from tutti_side.testing.simulation.checks.sequence import turns_end_once_and_as_the_provider_said
 from tutti_side.testing.simulation.records import (
     Answered,
     Asked,
@@ -104,6 +106,16 @@ CUT = [
     BEGAN,
     told(2, TurnAnswered, request="7", child="C", turn="t"),
 ]
+GIVEN_UP = told(
+    2,
+    SeenEvent,
+    subscription=1,
+    owner="w/s1",
+    sequence=2,
+    type="turn.failed",
+    status="terminal_event_missing",
+    turn="t",
+)
 JOINED = [
     call(1, 1, "open", "w/s1", source="p0", request="r"),
     call(1, 2, "open", "w/s1", source="p0", request="r"),
@@ -257,6 +269,24 @@ CASES: dict[str, tuple[Check, str, list[Told], list[Told]]] = {
         "R14",
         [*opened(), *CUT[:-1], told(2, TurnAnswered, request="9", child="C", turn="t"), COMPLETED],
         [*opened(), *CUT, COMPLETED],
+    ),
+    "a turn that was given up, begins after all and runs on": (
+        given_up_turns_do_not_run_on,
+        "R6",
+        [*opened(), GIVEN_UP, BEGAN, told(2, InterruptAsked, child="C", turn="t"), COMPLETED],
+        [*opened(), GIVEN_UP, BEGAN, told(2, InterruptAsked, child="C", turn="u"), COMPLETED],
+    ),
+    "a turn that was given up after it had begun": (
+        given_up_turns_do_not_run_on,
+        "R6",
+        [*opened(), BEGAN, GIVEN_UP, COMPLETED],
+        [*opened(), GIVEN_UP, BEGAN, COMPLETED],
+    ),
+    "a turn of which more is heard than its failing": (
+        turns_end_once_and_as_the_provider_said,
+        "R3",
+        [*opened(), GIVEN_UP, seen(3, 3, "message.delta", turn="u", text="x")],
+        [*opened(), GIVEN_UP, seen(3, 3, "message.delta", turn="t", text="x")],
     ),
     "an open that fails since another was cut": (
         joined_opens_outlive_each_other,

@@ -46,6 +46,7 @@ async def settle_turn(connection: Connection, thread: CodexThread, turn_id: Turn
         if thread.deliveries == seen:
             break
     is_side = thread.source is not None
+    verdict: TurnVerdict | StatusVerdict = "unknown"
     for attempt in range(TRIES_MAX):
         verdict = await _ask(connection, thread, turn_id)
         if thread.has_ended(turn_id):
@@ -61,6 +62,8 @@ async def settle_turn(connection: Connection, thread: CodexThread, turn_id: Turn
         if attempt + 1 < TRIES_MAX and await _ends_within(thread, turn_id, PAUSE_S * 2**attempt):
             return
     thread.give_up(turn_id)
+    if verdict != "resting":
+        connection.interrupt_over(thread, turn_id)  # perhaps it runs: then nobody would hear of it any more
 
 
 async def _ends_within(thread: CodexThread, turn_id: TurnId, seconds: float) -> bool:

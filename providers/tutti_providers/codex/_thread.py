@@ -87,6 +87,7 @@ class CodexThread:
       instructions: a Side's composed instructions.
       on_busy: called when a turn begins, or is about to.
       on_doubt: called when a turn has perhaps ended without a word: somebody must ask (see `_settling`).
+      on_late_begin: called when a turn begins that was given up before: somebody must interrupt it.
       on_sub_agent: called with the id of a thread that this one's agent started or speaks to.
       unread: counts what nothing was made of, by cause; its connection's, or one of its own.
     """
@@ -100,6 +101,7 @@ class CodexThread:
         instructions: str = "",
         on_busy: Callable[[], None] = lambda: None,
         on_doubt: Callable[["CodexThread", TurnId], None] = lambda thread, turn_id: None,
+        on_late_begin: Callable[["CodexThread", TurnId], None] = lambda thread, turn_id: None,
         on_sub_agent: Callable[["CodexThread", str], None] = lambda thread, agent_id: None,
         unread: Counter[str] | None = None,
     ) -> None:
@@ -131,9 +133,11 @@ class CodexThread:
         self._ended_turns: dict[str, None] = {}
         self._open_turns: dict[TurnId, trio.Event] = {}
         self._doubted: dict[TurnId, bool] = {}
+        self._given_up: dict[str, None] = {}
         self._is_resting = False
         self._on_busy = on_busy
         self._on_doubt = on_doubt
+        self._on_late_begin = on_late_begin
         self.sub_agents = SubAgents()
         self._on_sub_agent = on_sub_agent
 
@@ -193,10 +197,13 @@ class CodexThread:
         self.deliveries += 1
         events: list[Event] = []
         append = events.append
+        given_up = self._given_up
         size_bytes = 0
         for message in messages:
-            if message.method == HOT_METHOD:
-                head = message.params
+            head = message.params
+            if given_up and head is not None and head.turn_id in given_up and message.id is None:
+                self.unread["given-up turn"] += 1
+            elif message.method == HOT_METHOD:
                 if head is None or head.turn_id is None or head.item_id is None or head.delta is None:
                     self.unread["malformed"] += 1
                     continue
@@ -355,8 +362,11 @@ class CodexThread:
             self._emit(list(self._end_events(turn)))
 
     def give_up(self, turn_id: TurnId) -> None:
-        """End a doubted turn of which nobody can say how it ended."""
+        """End a doubted turn of which nobody can say how it ended. What is still said of it is dropped, and counted."""
         if self._end_turn(turn_id):
+            self._given_up[turn_id] = None
+            if len(self._given_up) > ENDED_TURNS_MAX:
+                del self._given_up[next(iter(self._given_up))]
             self.unread["missing end"] += 1
             settled = self.interactions.refuse_turn(turn_id)  # the server may wait for it still
             self._emit([*settled, TurnFailed(turn_id, "", reason="terminal_event_missing")])
@@ -389,6 +399,8 @@ class CodexThread:
     def _event_of(self, notification: Notification) -> Event | None:
         if isinstance(notification, TurnStarted):
             turn_id = TurnId(notification.turn.id)
+            if turn_id in self._given_up:
+                self._on_late_begin(self, turn_id)
             if turn_id in self._ended_turns:
                 return None
             self._begin_turn(turn_id)

@@ -113,6 +113,7 @@ class CodexAdapter:
             connection.peer,
             on_busy=connection.note_busy,
             on_doubt=_settler(connection),
+            on_late_begin=connection.interrupt_over,
             on_sub_agent=connection.follow,
             unread=connection.unread,
         )
@@ -223,6 +224,7 @@ class CodexAdapter:
             instructions=request.instructions,
             on_busy=connection.note_busy,
             on_doubt=_settler(connection),
+            on_late_begin=connection.interrupt_over,
             on_sub_agent=connection.follow,
             unread=connection.unread,
         )

@@ -146,6 +146,62 @@ async def test_an_end_that_comes_after_all_is_not_told_twice(autojump_clock: Any
         await side.close()
 
 
+async def test_a_turn_that_was_given_up_and_begins_after_all_is_interrupted_and_not_heard(
+    autojump_clock: Any, bench: Any, listen: Listen
+) -> None:
+    """R3, R6: nothing follows a turn's end, and what nobody hears must not run on. Source: our choice."""
+    made = bench(faults=(DropTurnCompleted(times=1),))
+    async with made.working() as (_, session), trio.open_nursery() as nursery:
+        side = await session.open_side()
+        heard = listen(nursery, side.events())
+        turn = await side.send("what?")
+        assert (await turn.wait()).reason == "terminal_event_missing"
+        await trio.testing.wait_all_tasks_blocked()
+        assert made.wire.requests("turn/interrupt") == []  # the server has said that none runs
+        [child] = made.children
+        ids = {"threadId": child, "turnId": turn.id}
+        item = {"type": "agentMessage", "id": "late", "text": "late"}
+        said: list[Frame] = [
+            {"method": "turn/started", "params": {"threadId": child, "turn": turn_of(turn.id, "inProgress")}},
+            {"method": "item/agentMessage/delta", "params": {**ids, "itemId": "late", "delta": "late"}},
+            {"method": "item/completed", "params": {**ids, "item": item}},
+        ]
+
+        def begin_late(frame: Frame) -> list[Frame]:
+            late, said[:] = said[:], []
+            return late
+
+        made.wire.between = begin_late
+        await session.open_side()
+        await trio.testing.wait_all_tasks_blocked()
+        [asked] = made.wire.requests("turn/interrupt")
+        assert asked["params"] == ids
+        of_it = [event for event in heard.events if getattr(event, "turn_id", None) == turn.id]
+        assert isinstance(of_it[-1], TurnFailed)
+        assert made.connection.unread["given-up turn"] == 2
+        assert (await side.ask("what?")).text == "s0 s1 "
+        await side.close()
+
+
+async def test_a_turn_that_is_given_up_since_nobody_answers_is_interrupted(
+    autojump_clock: Any, bench: Any, listen: Listen
+) -> None:
+    """R6: perhaps it runs. Source: our choice."""
+    made = bench(faults=(NeverAnswer(method="thread/read"),))
+    async with made.working() as (_, session):
+        side = await session.open_side()
+        turn = await side.send("hold on")
+        await made.server.wait_gate_reached("held")
+        await trio.testing.wait_all_tasks_blocked()
+        _thread_of(made, side).doubt()
+        with trio.fail_after(SETTLED_S):
+            assert (await turn.wait()).reason == "terminal_event_missing"
+        await trio.testing.wait_all_tasks_blocked()
+        [asked] = made.wire.requests("turn/interrupt")
+        assert asked["params"]["turnId"] == turn.id
+        assert made.machine.threads[provider_id(side)].turn is None
+
+
 @pytest.mark.parametrize("where", ["session", "side"])
 async def test_a_turn_that_runs_is_not_ended_by_a_thread_that_seems_to_rest(
     autojump_clock: Any, bench: Any, where: str

@@ -24,6 +24,7 @@ from tutti_side.testing.simulation.checks.ends import (
     nothing_outlives_its_host,
 )
 from tutti_side.testing.simulation.checks.giving_up import (
+    given_up_turns_do_not_run_on,
     joined_opens_outlive_each_other,
     turns_of_cut_calls_are_given_up,
 )
@@ -82,6 +83,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Violation]], ...] = (
     no_count_over_its_bound,
     nothing_outlives_its_host,
     all_is_free_in_the_calm,
+    given_up_turns_do_not_run_on,
     turns_of_cut_calls_are_given_up,
     joined_opens_outlive_each_other,
     only_the_attested_is_asked,

@@ -1,8 +1,9 @@
-"""R4, R14: what a call that was cut off leaves to others: no turn of its own, and the open that they share."""
+"""R4, R6, R14: what is given up leaves nothing to others: no turn runs on, and an open that is shared goes on."""
 
 from collections.abc import Iterator
 
 from tutti_side.testing.simulation.checks._facts import Call, Facts, Violation
+from tutti_side.testing.simulation.checks.sequence import GIVEN_UP
 from tutti_side.testing.simulation.records import (
     BranchAnswered,
     ConnectionEnded,
@@ -10,13 +11,14 @@ from tutti_side.testing.simulation.records import (
     HostStopping,
     InterruptAsked,
     ReleaseAsked,
+    SeenEvent,
     TurnAnswered,
     TurnAsked,
     TurnBegan,
     TurnEnded,
 )
 
-__all__ = ["joined_opens_outlive_each_other", "turns_of_cut_calls_are_given_up"]
+__all__ = ["given_up_turns_do_not_run_on", "joined_opens_outlive_each_other", "turns_of_cut_calls_are_given_up"]
 
 GIVEN_UP_S = 0.05
 """So long a turn may go on without an interrupt when all is known: that its call is cut off, its start answered, its
@@ -75,26 +77,47 @@ def _check_turn(facts: Facts, call: Call, asked: int, child: str) -> Iterator[Vi
     if began is None:
         return
     known_s = max(facts.records[index].at_s for index in (call.ended, answered[0], began))
+    end = _runs_on(facts, (child, turn), asked, known_s, ask.connection)
+    if end is not None:
+        problem = f"turn {turn} of {call.job.owner} runs to its end, and call {call.job.call} was cut off"
+        yield facts.violation("R14", end, problem)
+
+
+def given_up_turns_do_not_run_on(facts: Facts) -> Iterator[Violation]:
+    """R6: a turn that failed for want of an end, and whose begin is told after that, is interrupted at once."""
+    given_up: dict[tuple[str, str], int] = {}
+    for index, event in facts.each(SeenEvent):
+        if event.type == "turn.failed" and event.status == GIVEN_UP:
+            given_up.setdefault((event.owner, event.turn), index)
+    for began, told in facts.each(TurnBegan):
+        owner = facts.owner_of.get(told.child, "")
+        if given_up.get((owner, told.turn), began) >= began:
+            continue
+        end = _runs_on(facts, (told.child, told.turn), began, told.at_s, told.connection)
+        if end is not None:
+            yield facts.violation("R6", end, f"turn {told.turn} of {owner} runs to its end, and was given up before")
+
+
+def _runs_on(facts: Facts, turn: tuple[str, str], since: int, known_s: float, connection: int) -> int | None:
+    """Return the index of a turn's end that came later than an interrupt had to; None if all is well, or unknown."""
     for index, record in facts.all_of(TurnEnded, InterruptAsked, ReleaseAsked, ConnectionEnded, HostStopping, Fault):
-        if index < asked:
+        if index < since:
             continue
         if isinstance(record, Fault):
             is_excused = record.fault in EXCUSES
         elif isinstance(record, ConnectionEnded):
-            is_excused = record.connection == answered[1].connection
+            is_excused = record.connection == connection
         elif isinstance(record, ReleaseAsked):
-            is_excused = record.child == child
+            is_excused = record.child == turn[0]
         elif isinstance(record, InterruptAsked):
-            is_excused = (record.child, record.turn) == (child, turn)
+            is_excused = (record.child, record.turn) == turn
         else:
             is_excused = isinstance(record, HostStopping)
-        if isinstance(record, TurnEnded) and (record.child, record.turn) == (child, turn):
-            if record.at_s - known_s > GIVEN_UP_S:
-                problem = f"turn {turn} of {call.job.owner} runs to its end, and call {call.job.call} was cut off"
-                yield facts.violation("R14", index, problem)
-            return
+        if isinstance(record, TurnEnded) and (record.child, record.turn) == turn:
+            return index if record.at_s - known_s > GIVEN_UP_S else None
         if is_excused:
-            return
+            return None
+    return None
 
 
 def joined_opens_outlive_each_other(facts: Facts) -> Iterator[Violation]:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tutti_side.testing.simulation.checks._facts import Facts, Violation
-from tutti_side.testing.simulation.records import SeenEvent, SubscriptionEnded, TurnAnswered, TurnBegan, TurnEnded
+from tutti_side.testing.simulation.records import SeenEvent, SubscriptionEnded, TurnBegan, TurnEnded
 
 __all__ = ["numbers_have_no_gap", "texts_are_what_was_said", "turns_end_once_and_as_the_provider_said"]
 
@@ -126,13 +126,14 @@ def turns_end_once_and_as_the_provider_said(facts: Facts) -> Iterator[Violation]
     """R3, R7: a turn ends once for each subscription, as the provider said, and before the next one begins.
 
     A turn that the provider has said no end of, not even when it was asked, may be given up, `DOUBT_S` after its begin
-    at the earliest; what it says of it later counts no more.
+    at the earliest; what it says of it later counts no more, and is not heard.
     """
     began = {(turn.child, turn.turn): turn.at_s for _, turn in facts.each(TurnBegan)}
     ends: dict[str, dict[str, tuple[int, str]]] = defaultdict(dict)
     active: dict[int, str] = {}
     over: set[tuple[int, str]] = set()
-    for index, record in facts.all_of(TurnEnded, SeenEvent, TurnAnswered):
+    given_up: set[tuple[int, str]] = set()
+    for index, record in facts.all_of(TurnEnded, SeenEvent):
         if isinstance(record, TurnEnded):
             ends[record.turn].setdefault(record.child, (index, record.status))
         if not isinstance(record, SeenEvent):
@@ -147,6 +148,8 @@ def turns_end_once_and_as_the_provider_said(facts: Facts) -> Iterator[Violation]
             active[record.subscription] = record.turn
         status = TURN_ENDS.get(record.type)
         if status is None:
+            if (record.subscription, record.turn) in given_up:
+                yield facts.violation("R3", index, f"{who}: {record.type} of {record.turn}, which was given up")
             continue
         if (record.subscription, record.turn) in over:
             yield facts.violation("R3", index, f"{who}: {record.turn} ends again ({status})")
@@ -157,6 +160,8 @@ def turns_end_once_and_as_the_provider_said(facts: Facts) -> Iterator[Violation]
             said for child, (_, said) in ends.get(record.turn, {}).items() if facts.owner_of.get(child) == record.owner
         ]
         is_given_up = status == "failed" and record.status == GIVEN_UP
+        if is_given_up:
+            given_up.add((record.subscription, record.turn))
         if is_given_up and not mine:
             begins = [
                 at_s
