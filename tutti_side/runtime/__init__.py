@@ -4,8 +4,8 @@ Read the pure files first: `_side_state` (lifecycle table), `_gate` (before the 
 `_interactions` (what waits for its user), `_registry` (which ids live, which are over). `_scope` is where an adapter's
 events arrive; `event_hub` is where subscribers are; `_session_scope` is one live session, `_side_scope` a Side;
 `controller` opens and closes, and contains failures, with `_sessions` for canonical sessions and `_tally` for counts;
-`_shutdown` is the host's one deadline; `sweeper` ends what would not close; `handles` is what a user holds, `ports`
-what a host brings. Nothing here knows a provider, a store or a wire.
+`_shutdown` is the host's one deadline; `sweeper` ends what would not close; `handles` and `turn_handle` are what a
+user holds, `ports` what a host brings. Nothing here knows a provider, a store or a wire.
 """
 
 from tutti_side.runtime.controller import HOST_STOP_S, ControllerStatistics, RuntimeController, open_controller
@@ -33,7 +33,7 @@ from tutti_side.runtime.errors import (
     TurnFailedError,
 )
 from tutti_side.runtime.event_hub import QUEUE_BYTES_MAX, QUEUE_EVENTS_MAX, Subscription
-from tutti_side.runtime.handles import Answer, SessionHandle, SideHandle, TurnHandle, TurnResult
+from tutti_side.runtime.handles import SessionHandle, SideHandle
 from tutti_side.runtime.ports import (
     ActivityReporter,
     DurableGate,
@@ -43,6 +43,7 @@ from tutti_side.runtime.ports import (
     RecordingReporter,
 )
 from tutti_side.runtime.sweeper import Sweeper, open_sweeper
+from tutti_side.runtime.turn_handle import Answer, TurnHandle, TurnResult
 
 __all__ = [
     "HOST_STOP_S",

@@ -46,6 +46,11 @@ class SessionScope:
         """True while a connection of ours holds it."""
         return self.state == "open" and self.events.ended is None
 
+    def require_open(self) -> None:
+        """Raise `SessionExpiredError` when no connection of ours holds it."""
+        if not self.is_live:
+            raise self.expired()
+
     def expired(self) -> SessionExpiredError:
         """Return the error for an operation that comes too late."""
         return SessionExpiredError(self.ref.session, self.events.ended or "closed")

@@ -81,6 +81,16 @@ class SideScope:
         return self._adapter
 
     @property
+    def is_open(self) -> bool:
+        """True while it takes questions."""
+        return self.lifecycle.state == "open" and self.events.ended is None
+
+    def require_open(self) -> None:
+        """Raise `SideExpiredError` when it takes no questions."""
+        if not self.is_open:
+            raise self.expired()
+
+    @property
     def is_given_up(self) -> bool:
         """True when its open was cancelled for want of anyone who waits: it is about to drain."""
         waits = self.lifecycle.state in ("reserved", "opening")

@@ -112,7 +112,7 @@ async def test_a_provider_without_commands_or_steering_says_so(monkeypatch: pyte
         with pytest.raises(OperationUnsupportedError) as raised:
             await session.end_commands()
         assert (raised.value.provider, raised.value.operation) == ("scripted", "end_commands")
-        monkeypatch.setattr("tutti_side.runtime.handles.SteeringAdapter", CommandAdapter)
+        monkeypatch.setattr("tutti_side.runtime.turn_handle.SteeringAdapter", CommandAdapter)
         turn = await session.send("work")
         await provider.wait_reached("g")
         with pytest.raises(OperationUnsupportedError) as raised:

@@ -7,7 +7,7 @@ import trio.testing
 
 from tutti_side import open_host
 from tutti_side.contract import TurnCanceled, TurnCompleted
-from tutti_side.runtime.handles import CANCEL_BOUND_S
+from tutti_side.runtime._scope_handle import CANCEL_BOUND_S
 
 
 async def test_after_a_cancelled_ask_the_next_may_be_asked_at_once(

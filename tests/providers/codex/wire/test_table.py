@@ -36,9 +36,9 @@ from tutti_side.jsonrpc import REQUEST_DEADLINE_S
 from tutti_side.jsonrpc.peer import DRAIN_S
 from tutti_side.jsonrpc.transports.stdio import EXIT_WAIT_S, open_stdio
 from tutti_side.runtime import HOST_STOP_S
+from tutti_side.runtime._scope_handle import CANCEL_BOUND_S
 from tutti_side.runtime._sessions import SNAPSHOT_WAIT_S
 from tutti_side.runtime._side_scope import CLOSE_BOUND_S
-from tutti_side.runtime.handles import CANCEL_BOUND_S
 from tutti_side.testing.processes import marked_processes
 
 LIFE_BOUND_S = 2 * SILENCE_S + LIFE_SIGN_DEADLINE_S + DRAIN_S
