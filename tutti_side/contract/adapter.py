@@ -121,7 +121,7 @@ class Adapter(Protocol):
         """Start a turn and return the provider's id for it; its events may come before that.
 
         A turn's end is an event, exactly once, also when the provider never tells it: what nobody can say then is
-        `TurnFailed` with the reason ``terminal_event_missing``.
+        `TurnFailed` with the reason ``terminal_event_missing``, and no event of that turn follows it.
 
         Raises:
           TurnActiveError: a turn is active or starting; nothing was sent.
