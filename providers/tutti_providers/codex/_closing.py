@@ -61,7 +61,10 @@ async def end_commands_quietly(connection: Connection, thread: CodexThread) -> N
 
 
 async def _close_sub_agents(live: Live) -> None:
-    """Close what the thread's agent started, all at once, each as the thread itself is closed."""
+    """Close what the thread's agent started, all at once, each as the thread itself is closed.
+
+    Bounded: at most `SUB_AGENTS_MAX` of them, each step with a deadline of its own.
+    """
     if not live.thread.sub_agents:
         return
     async with trio.open_nursery() as nursery:

@@ -267,7 +267,9 @@ class Connection:
     async def reclaim_thread(self, thread_id: str) -> bool:
         """Let no unsubscribe of this thread follow, since it is about to be loaded again.
 
-        What is on the wire already is answered first, or has its deadline: done late, it would undo the load.
+        What is on the wire already is answered first, or has its deadline: done late, it would undo the load. So this
+        takes at most `RECLAIM_S` for a load that was abandoned, and then 25 s: an unsubscribe that was cut short first
+        stops what runs, in four steps of `CLEANUP_DEADLINE_S` at most.
 
         Returns:
           True when an unsubscribe was still owed: a load that fails has to begin it anew.
@@ -304,7 +306,10 @@ class Connection:
         self._start(trio.Event(), work)
 
     def settle_later(self, settle: Callable[[], Awaitable[None]]) -> None:
-        """Find out, in the background, whether a turn has ended."""
+        """Find out, in the background, whether a turn has ended.
+
+        Bounded by the callers: a thread doubts each of its open turns once at a time, and `settle` has its own end.
+        """
         if self.peer.closed is None and not self._is_closing:
             self._doubted_turns += 1
             self._nursery.start_soon(self._settle, settle)
