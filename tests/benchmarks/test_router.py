@@ -17,7 +17,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.process
 def test_the_benchmark_prints_one_object_with_a_row_for_each_client_and_thread_count() -> None:
-    """Issue A, Shows: rows with client, msg_per_s, cpu_us_per_msg. No speed is judged here."""
+    """Required: rows with client, msg_per_s, cpu_us_per_msg. No speed is judged here."""
     ran = run("--json", "--messages", "2000", "--threads", "1,7", "--repeats", "1", "--clients", "tutti-side,bare")
 
     assert ran.returncode == 0, ran.stderr

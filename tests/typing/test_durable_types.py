@@ -34,7 +34,7 @@ def report_to_any_reporter(reporter: ActivityReporter, either: ScopeRef) -> None
 
 
 def test_a_side_is_refused_by_type_and_by_the_run() -> None:
-    """Issue B, item 3: the durable reporter takes `CanonicalRef`, which a Side cannot produce; R2."""
+    """Required: the durable reporter takes `CanonicalRef`, which a Side cannot produce; R2."""
     gate = DurableGate(RecordingReporter(), MemoryMetadata(), NO_METRICS)
     with pytest.raises(DurableRefusedError):
         gate.report(SIDE, BATCH)  # type: ignore[arg-type]
@@ -44,7 +44,7 @@ def test_a_side_is_refused_by_type_and_by_the_run() -> None:
 
 
 async def test_the_metadata_of_a_side_are_refused_by_type_and_by_the_run() -> None:
-    """Issue B, item 3."""
+    """Required."""
     gate = DurableGate(None, MemoryMetadata(), NO_METRICS)
     with pytest.raises(DurableRefusedError):
         await gate.read_metadata(SIDE)  # type: ignore[arg-type]
@@ -54,7 +54,7 @@ async def test_the_metadata_of_a_side_are_refused_by_type_and_by_the_run() -> No
 
 
 def test_a_side_cannot_be_turned_into_a_canonical_session_by_type() -> None:
-    """Issue B, item 3: the two ids are two types; whoever mixes them has to say so."""
+    """Required: the two ids are two types; whoever mixes them has to say so."""
     mixed = CanonicalRef(SIDE.workspace, SIDE.side)  # type: ignore[arg-type]
     assert mixed == CanonicalRef(WorkspaceId("w"), SessionId("s"))
     assert mixed != SIDE  # type: ignore[comparison-overlap]

@@ -189,7 +189,7 @@ def test_what_is_longer_than_anyone_would_read_is_refused_and_not_kept() -> None
 
 
 def test_a_turns_end_settles_its_own_and_no_other() -> None:
-    """Issue D: its exact turn."""
+    """Required: its exact turn."""
     thread = Thread()
     thread.ask(0, "one")
     other = thread.ask(1, "two")

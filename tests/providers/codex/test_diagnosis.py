@@ -38,7 +38,7 @@ def script(path: Path, text: str) -> Path:
 @pytest.mark.codex
 @pytest.mark.process
 async def test_the_real_binary_is_found_asked_and_attested(tmp_path: Path) -> None:
-    """Issue A, item 8; R15: the wheel's binary attests all five facts."""
+    """Required; R15: the wheel's binary attests all five facts."""
     with trio.fail_after(60):
         diagnosis = await diagnose_codex(environ=environ(tmp_path), codex_home=tmp_path)
     assert diagnosis.reason is None
@@ -92,7 +92,7 @@ async def test_where_a_descendant_can_escape_the_guard_it_is_said(
 async def test_without_a_binary_it_says_where_was_looked_and_starts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue A, item 5: a clear error naming all four places."""
+    """Required: a clear error naming all four places."""
     monkeypatch.setattr(_launch, "WHEEL_MODULE", "no_such_module_at_all")
     diagnosis = await diagnose_codex(environ={"PATH": str(tmp_path)})
     assert not diagnosis.found

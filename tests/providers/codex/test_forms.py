@@ -44,7 +44,7 @@ def one(described: Any, **form: Any) -> Any:
 def test_each_field_offers_what_a_person_sees_and_sends_what_the_server_wants(
     kind: str, offered: tuple[str, ...], answer: tuple[str, ...], sent: object
 ) -> None:
-    """Issue D, item 2: answers in the form's own types; a list was sent as a string, a title as free text."""
+    """Required: answers in the form's own types; a list was sent as a string, a title as free text."""
     form = one(FIELDS[kind])
     [question] = form.questions
     assert (question.options, question.takes_several) == (offered, "many" in kind)

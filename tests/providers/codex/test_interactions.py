@@ -38,7 +38,7 @@ APPROVALS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("method", APPROVALS)
 def test_each_approval_offers_the_same_four_answers_in_its_methods_own_form(method: str) -> None:
-    """Issue D: one interaction model; T18: no amendment, which would write rules into Codex' home, is among them."""
+    """Required: one interaction model; T18: no amendment, which would write rules into Codex' home, is among them."""
     found = must(method, APPROVALS[method])
     assert found.requested.kind == "approval"
     assert [option.id for option in found.requested.options] == ["accept", "accept_for_session", "decline", "cancel"]
@@ -153,7 +153,7 @@ ELICITATION = "mcpServer/elicitation/request"
 
 
 def test_a_page_to_visit_is_shown_with_its_address() -> None:
-    """Issue D, item 2: the address is all there is to answer by, and was not told; there is nothing to fill in."""
+    """Required: the address is all there is to answer by, and was not told; there is nothing to fill in."""
     params = {"threadId": "side", "serverName": "el", "mode": "url", "message": "Sign in", "elicitationId": "e"}
     found = must(ELICITATION, {**params, "url": "https://el.example/in"})
     assert (found.requested.kind, found.requested.detail) == ("approval", "Sign in\nhttps://el.example/in")
@@ -169,7 +169,7 @@ def test_a_form_of_a_kind_that_is_not_read_is_not_accepted_unseen(mode: str) -> 
 
 @pytest.mark.parametrize("method", ["item/tool/call", "account/chatgptAuthTokens/refresh", "unknown/method"])
 def test_what_no_user_answers_is_no_interaction(method: str) -> None:
-    """Issue D: dynamic tool calls and token refresh get a clear error, not a user's answer."""
+    """Required: dynamic tool calls and token refresh get a clear error, not a user's answer."""
     params = {**IDS, "callId": "c", "tool": "t", "reason": "expired"}
     assert pending(method, params) is None
 

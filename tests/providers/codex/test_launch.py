@@ -85,7 +85,7 @@ def test_an_empty_variable_counts_as_unset(tmp_path: Path, no_wheel: None) -> No
 def test_without_any_the_error_names_all_four_places_and_how_to_get_one(
     no_wheel: None, environ: dict[str, str]
 ) -> None:
-    """Issue A, item 5: a clear error naming all four."""
+    """Required: a clear error naming all four."""
     with pytest.raises(BinaryNotFoundError) as caught:
         find_binary(None, environ)
     sentence = str(caught.value)
@@ -156,7 +156,7 @@ def test_a_broken_wheel_is_passed_over_and_named_when_nothing_else_is_found(
 
 @pytest.mark.codex
 def test_the_installed_wheel_has_a_binary_that_is_found() -> None:
-    """Issue A, item 5: the wheel carries the real binary."""
+    """Required: the wheel carries the real binary."""
     found = find_binary(None, {})
     assert found.origin == "wheel"
     assert found.path.is_file()
@@ -166,7 +166,7 @@ def test_the_installed_wheel_has_a_binary_that_is_found() -> None:
 
 
 def test_the_environment_holds_what_codex_needs_and_no_secret_of_ours() -> None:
-    """Issue A, item 4: environment passed on is explicit. The account's own two keys are needed; others aren't."""
+    """Required: environment passed on is explicit. The account's own two keys are needed; others aren't."""
     ours = {
         "PATH": "/bin",
         "HOME": "/home/u",

@@ -143,7 +143,7 @@ def test_a_long_text_is_cut() -> None:
 @pytest.mark.codex
 @pytest.mark.process
 async def test_a_host_hears_what_a_real_codex_says_of_itself_and_no_stream_holds_it(lab: Lab) -> None:
-    """Issue C: server-wide warnings go to the connection's own listeners. It misses a sandbox helper on this PATH."""
+    """Required: server-wide warnings go to the connection's own listeners. It misses a sandbox helper on this PATH."""
     async with lab.bench(ModelScript(answers=())) as bench:
         bench.environ["PATH"] = str(bench.directory / "nothing")
         async with bench.host() as host:

@@ -28,7 +28,7 @@ def shown(bench: Any) -> list[Any]:
 
 
 async def test_every_kind_of_content_reaches_the_model_from_a_session_and_from_a_side(lab: Lab) -> None:
-    """Issue C, content: an image is sent as itself, a mention as its link, a skill as what its file says."""
+    """Required: an image is sent as itself, a mention as its link, a skill as what its file says."""
     async with lab.bench(ModelScript(answers=()), model="gpt-5.5") as bench:
         picture = bench.workspace / "dot.png"
         picture.write_bytes(PNG)

@@ -63,7 +63,7 @@ async def run_sides(bench: Any) -> tuple[str, list[ModelRequest]]:
 async def test_the_model_is_sent_the_context_then_our_instructions_then_the_boundary_then_the_question(
     lab: Lab,
 ) -> None:
-    """Issue A, Shows; T1, T2: read from the model's side, since what the fork is told never gets there by itself."""
+    """Required; T1, T2: read from the model's side, since what the fork is told never gets there by itself."""
     async with lab.bench(SCRIPT) as bench:
         parent, requests = await run_sides(bench)
     of_side = [request for request in requests if request.thread_id != parent]

@@ -121,7 +121,7 @@ def _rest(event: Any) -> list[Any]:
 
 
 async def test_a_command_is_shown_with_what_it_printed_and_how_it_ended(lab: Lab, listen: Listen) -> None:
-    """Issue C: commands with output. The first of it may be told with the whole alone (seen on 0.163)."""
+    """Required: commands with output. The first of it may be told with the whole alone (seen on 0.163)."""
     script = ModelScript(answers=(calls(run_command("echo one; sleep 0.4; echo two; exit 3"), "run it"),))
     for events in await hear(lab, listen, script, "run it"):
         began, *pieces, over = work(events, ToolStarted, ToolOutput, ToolUpdated)
@@ -134,7 +134,7 @@ async def test_a_command_is_shown_with_what_it_printed_and_how_it_ended(lab: Lab
 
 
 async def test_a_patch_is_shown_file_by_file(lab: Lab, listen: Listen) -> None:
-    """Issue C: file changes."""
+    """Required: file changes."""
     script = ModelScript(answers=(calls(apply_patch(PATCH), "patch it"),))
     for events in await hear(lab, listen, script, "patch it"):
         began, over = work(events, ToolStarted, ToolOutput, ToolUpdated)
@@ -148,7 +148,7 @@ async def test_a_patch_is_shown_file_by_file(lab: Lab, listen: Listen) -> None:
 
 
 async def test_a_tool_servers_call_is_shown_with_its_arguments_and_result(lab: Lab, listen: Listen) -> None:
-    """Issue C: tool calls. A search of the model's provider, and a look at an image, are tools as well."""
+    """Required: tool calls. A search of the model's provider, and a look at an image, are tools as well."""
     echo = CallTool(name="echo", namespace="mcp__docs", arguments='{"text":"x"}')
     script = ModelScript(
         answers=(
@@ -166,7 +166,7 @@ async def test_a_tool_servers_call_is_shown_with_its_arguments_and_result(lab: L
 
 
 async def test_reasoning_is_streamed_and_then_told_whole(lab: Lab, listen: Listen) -> None:
-    """Issue C: reasoning, as a summary and in the model's own words."""
+    """Required: reasoning, as a summary and in the model's own words."""
     think = Think(parts=(("first ", "this"), ("then that",)), text=("raw ", "words"))
     script = ModelScript(answers=(Answer.of(think, Say(tokens=("so",)), when="think"),))
     for events in await hear(lab, listen, script, "think", settings={"show_raw_agent_reasoning": True}):
@@ -177,7 +177,7 @@ async def test_reasoning_is_streamed_and_then_told_whole(lab: Lab, listen: Liste
 
 
 async def test_a_to_do_list_is_told_whole_whenever_it_changes(lab: Lab, listen: Listen) -> None:
-    """Issue C: plans; `update_plan` is off by default since 0.163 or before."""
+    """Required: plans; `update_plan` is off by default since 0.163 or before."""
     script = ModelScript(answers=(calls(CallTool(name="update_plan", arguments=json.dumps(TODO)), "plan it"),))
     enabled = "[tools.update_plan]\nenabled = true\n"
     for events in await hear(lab, listen, script, "plan it", extra_toml=enabled):
@@ -187,7 +187,7 @@ async def test_a_to_do_list_is_told_whole_whenever_it_changes(lab: Lab, listen: 
 
 
 async def test_tokens_are_counted_over_the_whole_thread_and_for_its_last_request(lab: Lab, listen: Listen) -> None:
-    """Issue C: token usage. The scripted model says the same of each response."""
+    """Required: token usage. The scripted model says the same of each response."""
     one = TokenCount(15, 10, 0, 5, 0)
     for events in await hear(lab, listen, ModelScript(answers=()), "again"):
         [*_, usage] = [event for event in events if isinstance(event, UsageUpdated)]
@@ -197,7 +197,7 @@ async def test_tokens_are_counted_over_the_whole_thread_and_for_its_last_request
 
 
 async def test_a_warning_of_a_thread_is_told_in_that_thread(lab: Lab, listen: Listen) -> None:
-    """Issue C: warnings. Codex warns of a model that it doesn't know before each turn."""
+    """Required: warnings. Codex warns of a model that it doesn't know before each turn."""
     for events in await hear(lab, listen, ModelScript(answers=()), "again", model="mock-model"):
         warnings = [event.message for event in events if isinstance(event, WarningRaised)]
         assert warnings
@@ -206,7 +206,7 @@ async def test_a_warning_of_a_thread_is_told_in_that_thread(lab: Lab, listen: Li
 
 
 async def test_an_error_says_whether_codex_tries_again(lab: Lab, listen: Listen) -> None:
-    """Issue C: errors with `willRetry`. After the last try the turn fails, and both are told, in this order."""
+    """Required: errors with `willRetry`. After the last try the turn fails, and both are told, in this order."""
     script = ModelScript(answers=(Answer.of(Fail(status=500), when="fail"),))
     async with lab.bench(script, **MODEL) as bench:
         allow_retries(bench)
@@ -228,7 +228,7 @@ async def test_an_error_says_whether_codex_tries_again(lab: Lab, listen: Listen)
 
 
 async def test_a_stream_that_breaks_off_is_tried_again_and_the_turn_ends_well(lab: Lab, listen: Listen) -> None:
-    """Issue C: an error that is tried again is no end."""
+    """Required: an error that is tried again is no end."""
     broken = Answer.of(Say(tokens=("half",)), Pause(gate="held"), Drop(), when="break off")
     async with lab.bench(ModelScript(answers=(broken,)), **MODEL) as bench:
         allow_retries(bench)

@@ -351,7 +351,7 @@ FORM = {
 async def test_a_form_is_filled_in_by_title_by_several_choices_and_without_what_is_optional(
     lab: Lab,
 ) -> None:
-    """Issue D, item 2: a real Codex passes such a form on, and the tool server gets what it asked for."""
+    """Required: a real Codex passes such a form on, and the tool server gets what it asked for."""
     fields = f'"properties": {FORM!r}, "required": ["color", "sizes", "count"]'
     plain = '"properties": {"name": {"type": "string"}}, "required": ["name"]'
     tools = [changed_server(lab.directory / "server.py", plain, fields)]

@@ -108,7 +108,7 @@ def assert_routed_as_written(bench: Bench) -> None:
 async def test_a_turn_is_complete_and_unchanged_with_a_side_opened_interrupted_and_closed_in_it(
     lab: Lab, listen: Listen, parent: StreamingParent | ParentInTool, earlier_turns: int
 ) -> None:
-    """Issue A, Shows; R1, R3, R7, T2: fork while a turn runs, the first one of a session included."""
+    """Required; R1, R3, R7, T2: fork while a turn runs, the first one of a session included."""
     script = ModelScript(answers=(parent.answer, *SIDE_ANSWERS))
     async with lab.bench(script, **UNSANDBOXED) as bench, bench.host() as host, trio.open_nursery() as nursery:
         parent.prepare(bench)

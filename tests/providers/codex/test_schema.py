@@ -209,7 +209,7 @@ def result_of(params: Json) -> Json:
 def test_what_we_ask_is_allowed_and_complete_and_any_answer_to_it_can_be_read(
     protocol: Json, params_type: type[requests.Params]
 ) -> None:
-    """Issue A, item 5: the structs are checked against the schema that the installed binary prints."""
+    """Required: the structs are checked against the schema that the installed binary prints."""
     schema = params_of(protocol, "ClientRequest")[params_type.METHOD]
     assert Checker(protocol).check(params_type, schema, "written") == []
     assert Checker(protocol).check(requests.REQUESTS[params_type], result_of(schema), "read") == []

@@ -156,7 +156,7 @@ WORK = (
 
 
 async def test_every_kind_of_event_that_an_adapter_may_emit_has_a_producer_here(opened: Any) -> None:
-    """Issue B, item 1: a kind without a producer isn't in the union."""
+    """Required: a kind without a producer isn't in the union."""
     others = (
         StatePatch("active", ("approval",)),
         CommandSnapshot((AvailableCommand("review", "Review it"),)),
@@ -245,7 +245,7 @@ async def test_a_side_recalls_what_was_said_before_it_was_opened_and_nothing_lat
 
 
 async def test_the_same_script_and_calls_make_the_same_events(opened: Any) -> None:
-    """Issue B, item 8: deterministic."""
+    """Required: deterministic."""
     steps = (Say(("a", "b")), Ask(title="?", is_waiting=False), Emit((StatePatch("idle"),)), Echo())
     assert await play(opened, *steps) == await play(opened, *steps)
 

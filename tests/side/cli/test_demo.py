@@ -49,7 +49,7 @@ def show(monkeypatch: pytest.MonkeyPatch, bed: LyingBed, *options: str) -> int:
 @pytest.mark.codex
 @pytest.mark.process
 def test_the_demo_holds_on_the_real_codex(capsys: pytest.CaptureFixture[str]) -> None:
-    """Issue A, item 8: the README's first command, to its summary line."""
+    """Required: the README's first command, to its summary line."""
     assert main(["demo"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == HELD
@@ -57,7 +57,7 @@ def test_the_demo_holds_on_the_real_codex(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_demo_holds_on_the_scripted_provider_and_labels_both_streams(capsys: pytest.CaptureFixture[str]) -> None:
-    """Issue A, item 8: both streams interleaved and labelled with their sequence."""
+    """Required: both streams interleaved and labelled with their sequence."""
     assert main(["demo", "--provider", "scripted"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == HELD
@@ -70,7 +70,7 @@ def test_the_demo_holds_on_the_scripted_provider_and_labels_both_streams(capsys:
 def test_every_line_of_the_demo_is_one_json_object_when_that_is_asked_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue A, item 8: ``--json``."""
+    """Required: ``--json``."""
     assert show(monkeypatch, LyingBed(), "--json") == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     for stream in ("main", "side"):
@@ -93,7 +93,7 @@ def test_every_line_of_the_demo_is_one_json_object_when_that_is_asked_for(
 def test_what_does_not_hold_is_named_and_is_an_exit_code_of_one(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, bed: LyingBed, problem: str
 ) -> None:
-    """Issue A, item 8: exit code 1 if any does not hold; R2 for what stands in a file."""
+    """Required: exit code 1 if any does not hold; R2 for what stands in a file."""
     assert show(monkeypatch, bed) == 1
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("demo: FAILED: ")
@@ -104,7 +104,7 @@ def test_what_does_not_hold_is_named_and_is_an_exit_code_of_one(
 def test_without_a_binary_the_demo_says_how_to_get_one(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue A, item 8: a sentence, and an exit code of its own."""
+    """Required: a sentence, and an exit code of its own."""
     monkeypatch.setenv("CODEX_BIN", "/no/such/codex")
     assert main(["demo"]) == 3
     shown = capsys.readouterr()

@@ -57,7 +57,7 @@ def partial():
 def test_a_proven_runtime_is_shown_with_where_which_and_what(
     install_provider: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Issue A, item 8: which binary, which version, which capabilities are attested."""
+    """Required: which binary, which version, which capabilities are attested."""
     install_provider(GOOD, good="good")
     assert main(["doctor"]) == 0
     assert capsys.readouterr().out.splitlines() == [
@@ -101,7 +101,7 @@ def test_what_is_missing_of_the_five_facts_is_named_one_by_one(
 def test_a_missing_runtime_is_an_answer_and_not_an_error(
     install_provider: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Issue A, item 5: the sentence says where was looked and how to get one."""
+    """Required: the sentence says where was looked and how to get one."""
     install_provider(GOOD, absent="absent")
     assert main(["doctor"]) == 1
     captured = capsys.readouterr()
@@ -172,7 +172,7 @@ def doctor(*words: str, env: dict[str, str]) -> tuple[int, list[Any]]:
 @pytest.mark.codex
 @pytest.mark.process
 def test_the_installed_codex_is_found_asked_and_attested(tmp_path: Path) -> None:
-    """Issue A, item 8, against the real binary."""
+    """Required, against the real binary."""
     home = tmp_path / "home"
     home.mkdir()
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "CODEX_HOME": str(home)}
@@ -186,7 +186,7 @@ def test_the_installed_codex_is_found_asked_and_attested(tmp_path: Path) -> None
 @pytest.mark.codex
 @pytest.mark.process
 def test_a_given_binary_that_does_not_exist_is_a_sentence(tmp_path: Path) -> None:
-    """Issue A, item 5: who names a binary gets that one or a sentence."""
+    """Required: who names a binary gets that one or a sentence."""
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     code, diagnoses = doctor("--codex-bin", str(tmp_path / "nothing"), env=env)
     codex = next(d for d in diagnoses if d["provider"] == "codex")

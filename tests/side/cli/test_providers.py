@@ -42,7 +42,7 @@ def test_a_module_that_cannot_be_imported_is_one_sentence_with_its_cause(install
 
 
 def test_what_an_extra_would_bring_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue A, item 8: without the extra there is no h11 either, and the demo must say how to get everything."""
+    """Required: without the extra there is no h11 either, and the demo must say how to get everything."""
     for module in [name for name in sys.modules if name.startswith("tutti_providers.codex.testing")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "h11", None)

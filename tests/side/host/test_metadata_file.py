@@ -54,7 +54,7 @@ def make(request: pytest.FixtureRequest, path: Path) -> Callable[[], SourceMetad
 
 
 async def test_what_is_written_is_read_and_the_latest_wins(make: Callable[[], SourceMetadataPort]) -> None:
-    """Issue B, item 1."""
+    """Required."""
     store = make()
     assert await store.read(ONE) is None
     await store.write(ONE, metadata("p1", context="first"))
@@ -64,7 +64,7 @@ async def test_what_is_written_is_read_and_the_latest_wins(make: Callable[[], So
 
 
 async def test_sessions_are_kept_apart(make: Callable[[], SourceMetadataPort]) -> None:
-    """Issue B, item 1: by workspace and id."""
+    """Required: by workspace and id."""
     store = make()
     elsewhere = CanonicalRef(WorkspaceId("x"), SessionId("one"))
     for ref, name in ((ONE, "p1"), (TWO, "p2"), (elsewhere, "p3")):
@@ -74,7 +74,7 @@ async def test_sessions_are_kept_apart(make: Callable[[], SourceMetadataPort]) -
 
 
 async def test_two_writers_at_once_lose_nothing(make: Callable[[], SourceMetadataPort]) -> None:
-    """Issue B, item 1: two sessions of one host start at once."""
+    """Required: two sessions of one host start at once."""
     store = make()
     async with trio.open_nursery() as nursery:
         for number in range(20):
@@ -109,7 +109,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("case", DAMAGE)
 async def test_a_file_that_is_not_ours_is_refused_and_left_alone(path: Path, case: str) -> None:
-    """Issue B, item 1: nothing is guessed, nothing is overwritten, and its content is in no message."""
+    """Required: nothing is guessed, nothing is overwritten, and its content is in no message."""
     put(path, DAMAGE[case])
     store = JsonFileMetadata(path)
     for _ in range(2):
@@ -124,7 +124,7 @@ async def test_a_file_that_is_not_ours_is_refused_and_left_alone(path: Path, cas
 
 
 async def test_a_path_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
-    """Issue B, item 1."""
+    """Required."""
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file" / "sessions.json", tmp_path):
         store = JsonFileMetadata(path)
@@ -138,7 +138,7 @@ async def test_a_path_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> No
 async def test_a_failed_write_keeps_what_was_kept_and_leaves_no_litter(
     path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """Issue B, item 1: a full disk."""
+    """Required: a full disk."""
     store = JsonFileMetadata(path)
     await store.write(ONE, metadata("old"))
 
@@ -163,7 +163,7 @@ class Crash(BaseException):
 async def test_a_crash_between_write_and_rename_leaves_the_old_file(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue B, item 1: the new content is whole on disk before it gets the name."""
+    """Required: the new content is whole on disk before it gets the name."""
     store = JsonFileMetadata(path)
     await store.write(ONE, metadata("old"))
     before = content(path)

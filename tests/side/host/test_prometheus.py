@@ -23,7 +23,7 @@ def registry() -> prometheus_client.CollectorRegistry:
 
 
 async def test_a_host_is_seen_by_prometheus(provider: Any, registry: prometheus_client.CollectorRegistry) -> None:
-    """Issue B, item 7: opens, their latency by phase, kinds of source, live Sides, ends."""
+    """Required: opens, their latency by phase, kinds of source, live Sides, ends."""
     seen = registry.get_sample_value
     async with open_host(provider, metrics=PrometheusMetrics(registry)) as host:
         session = await host.start_session(cwd=".")
@@ -96,7 +96,7 @@ def counted_in_the_tree(root: pathlib.Path) -> dict[str, tuple[str, set[str]]]:
 
 
 def test_the_table_has_what_the_program_counts_and_nothing_else(root: pathlib.Path) -> None:
-    """Issue B, item 7: names stand in one table, in the docstring too."""
+    """Required: names stand in one table, in the docstring too."""
     found = counted_in_the_tree(root)
     assert set(found) | {"unknown_metrics"} == set(METRICS)
     for name, (kind, labels) in found.items():
@@ -109,7 +109,7 @@ def test_the_table_has_what_the_program_counts_and_nothing_else(root: pathlib.Pa
 async def test_what_a_provider_counts_carries_its_name(
     provider: Any, registry: prometheus_client.CollectorRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue B, item 7: open latency by phase and by provider."""
+    """Required: open latency by phase and by provider."""
     given: list[Any] = []
     opens = provider.open
 

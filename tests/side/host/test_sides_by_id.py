@@ -84,7 +84,7 @@ async def test_a_side_is_used_by_id_as_by_its_handle(provider: Provider) -> None
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("wrong", ["source", "request"])
 async def test_each_operation_checks_source_and_request_again(provider: Provider, operation: str, wrong: str) -> None:
-    """Issue B, item 4: an id alone opens nothing; the Side is not touched."""
+    """Required: an id alone opens nothing; the Side is not touched."""
     async with open_host(provider) as host:
         for name in ("main", "other"):
             await host.start_session(cwd=".", session_id=name)
@@ -128,7 +128,7 @@ async def test_each_operation_on_a_side_says_what_became_of_it(provider: Provide
 
 
 async def test_the_same_ids_in_another_workspace_are_another_side(provider: Provider) -> None:
-    """Issue B, item 4: scope is workspace and id."""
+    """Required: scope is workspace and id."""
     elsewhere = HostIdentity(workspace=WorkspaceId("elsewhere"), device="d", user="u")
     async with open_host(provider) as host, open_host(type(provider)(), identity=elsewhere) as other:
         await host.start_session(cwd=".", session_id="main")
@@ -171,7 +171,7 @@ async def test_cancel_interrupts_exactly_this_turn_or_nothing(provider: Provider
 
 
 async def test_unknown_interactions_are_refused(provider: Provider) -> None:
-    """Issue B, item 4."""
+    """Required."""
     async with open_host(provider) as host:
         await host.start_session(cwd=".", session_id="main")
         await host.open_side("main", "s", "r")
@@ -244,7 +244,7 @@ PLACES: dict[str, tuple[str, Call]] = {
 @pytest.mark.parametrize("bad", BAD_IDS)
 @pytest.mark.parametrize("place", PLACES)
 async def test_a_bad_id_is_refused_by_its_name_before_any_call(provider: Provider, place: str, bad: str) -> None:
-    """Issue B, Bad input: blank, over-long, NUL, control characters, in each id of each operation."""
+    """Required: blank, over-long, NUL, control characters, in each id of each operation."""
     field, call = PLACES[place]
     async with open_host(provider) as host:
         await host.start_session(cwd=".", session_id="main")
@@ -258,7 +258,7 @@ async def test_a_bad_id_is_refused_by_its_name_before_any_call(provider: Provide
 
 @pytest.mark.parametrize("field", ["workspace", "device", "user"])
 async def test_a_bad_identity_opens_no_host(provider: Provider, field: str) -> None:
-    """Issue B, Bad input."""
+    """Required."""
     parts = {"workspace": "w", "device": "d", "user": "u"} | {field: "\0"}
     with pytest.raises(InvalidIdError) as caught:
         async with open_host(provider, identity=HostIdentity(**parts)):  # type: ignore[arg-type]
@@ -284,7 +284,7 @@ BAD_CONTENT: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("case", BAD_CONTENT)
 async def test_bad_content_is_refused_by_its_field_before_any_call(provider: Provider, case: str) -> None:
-    """Issue B, Bad input: empty, wrong block type, over the size limit."""
+    """Required: empty, wrong block type, over the size limit."""
     content, field = BAD_CONTENT[case]
     async with open_host(provider) as host:
         session = await host.start_session(cwd=".", session_id="main")
@@ -326,7 +326,7 @@ BAD_CONTEXTS = {"too large": "ä" * (HOST_CONTEXT_BYTES_MAX // 2 + 1), "lone sur
 
 @pytest.mark.parametrize("case", BAD_CONTEXTS)
 async def test_a_bad_context_or_instructions_are_refused_before_any_call(provider: Provider, case: str) -> None:
-    """Issue B, item 4: 32 KiB each, since they are sent with every turn."""
+    """Required: 32 KiB each, since they are sent with every turn."""
     bad: Any = BAD_CONTEXTS[case]
     async with open_host(provider) as host:
         with pytest.raises(InvalidContentError) as caught:

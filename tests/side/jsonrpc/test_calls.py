@@ -66,7 +66,7 @@ async def ask(call: Callable[[], Any], into: list[Any]) -> None:
 
 
 async def test_a_request_is_written_whole_and_returns_its_result(connect: Any) -> None:
-    """Issue A, item 3; T15: `params` is always there."""
+    """Required; T15: `params` is always there."""
     with trio.fail_after(5):
         async with connect() as line, trio.open_nursery() as nursery:
             results: list[Any] = []

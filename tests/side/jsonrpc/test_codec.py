@@ -143,7 +143,7 @@ def test_a_line_of_exactly_the_bound_is_read_and_one_byte_more_is_not() -> None:
     ],
 )
 def test_a_line_that_is_no_message_is_one_dropped_and_counted_frame(line: bytes, cause: str) -> None:
-    """Issue A, item 3; F12 (a banner or log line on stdout); R9: nonsense costs its own line only."""
+    """Required; F12 (a banner or log line on stdout); R9: nonsense costs its own line only."""
     codec = make_codec()
 
     messages = codec.decode_lines([b'{"method":"before"}', line, b'{"method":"after"}'])

@@ -75,7 +75,7 @@ async def test_each_kind_is_shown_and_answered_once(provider: Provider, kind: In
 
 
 async def test_an_answer_that_it_does_not_take_leaves_it_open(provider: Provider) -> None:
-    """Issue B, item 2: the field is named, nothing is sent, and a good answer still counts."""
+    """Required: the field is named, nothing is sent, and a good answer still counts."""
     adapter = provider.adapter
     async with open_host(provider) as host:
         side = await open_one(host)

@@ -193,7 +193,7 @@ IMPOSSIBLE: dict[tuple[SideState, str], str] = {
 
 
 def test_each_pair_has_its_outcome_or_the_reason_why_it_cannot_be() -> None:
-    """Issue B, Shows: each state of the lifecycle table with each event."""
+    """Required: each state of the lifecycle table with each event."""
     pairs = {(state, event) for state in STATES for event in EVENTS}
     assert set(OUTCOMES) | set(IMPOSSIBLE) == pairs
     assert not set(OUTCOMES) & set(IMPOSSIBLE)

@@ -49,7 +49,7 @@ def fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 async def test_an_open_and_its_close_are_logged_by_their_ids(provider: Provider, records: Records) -> None:
-    """Issue B, item 7: workspace, source, side, provider, child id, request id, phase."""
+    """Required: workspace, source, side, provider, child id, request id, phase."""
     async with open_host(provider) as host:
         session = await host.start_session(cwd=".", session_id="main")
         await (await session.open_side(side_id="s", request_id="r")).close()
@@ -84,7 +84,7 @@ FAILURES: dict[str, tuple[Callable[[Any], None], str, str, dict[str, str]]] = {
 async def test_a_failed_open_is_logged_once_with_where_it_failed(
     provider: Provider, records: Records, case: str
 ) -> None:
-    """Issue B, item 7; of an error that is not ours only the type is named."""
+    """Required; of an error that is not ours only the type is named."""
     prepare, level, message, more = FAILURES[case]
     prepare(provider.adapter)
     async with open_host(provider) as host:
@@ -100,7 +100,7 @@ async def test_a_failed_open_is_logged_once_with_where_it_failed(
 
 @pytest.mark.parametrize("reason", ["lost", "overflow", "source_deleted", "host_stopped"])
 async def test_an_expired_side_is_logged_with_its_reason(provider: Provider, records: Records, reason: str) -> None:
-    """Issue B, item 7."""
+    """Required."""
     async with open_host(provider) as host:
         session = await host.start_session(cwd=".", session_id="main")
         side = await session.open_side(side_id="s")
@@ -145,7 +145,7 @@ async def test_a_close_that_fails_or_hangs_is_logged(
 
 
 async def test_a_refused_durable_write_is_an_error_record(provider: Provider, records: Records) -> None:
-    """Issue B, item 3: always a bug; the record names the Side and what was about to happen."""
+    """Required: always a bug; the record names the Side and what was about to happen."""
     async with open_host(provider) as host:
         ref = SideRef(host.identity.workspace, "s")  # type: ignore[arg-type]
         with pytest.raises(DurableRefusedError):

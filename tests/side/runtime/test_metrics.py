@@ -47,7 +47,7 @@ OUTCOMES: dict[str, tuple[Callable[[Any], None], str]] = {
 
 @pytest.mark.parametrize("case", OUTCOMES)
 async def test_an_open_counts_as_attempted_and_as_one_outcome(provider: Provider, metrics: Metrics, case: str) -> None:
-    """Issue B, item 7."""
+    """Required."""
     prepare, outcome = OUTCOMES[case]
     prepare(provider.adapter)
     async with open_host(provider, metrics=metrics) as host:
@@ -111,7 +111,7 @@ async def test_what_is_in_the_way_of_an_open_counts_as_refused_and_an_end_as_exp
 
 
 async def test_the_kind_of_the_source_is_counted(provider: Provider, metrics: Metrics) -> None:
-    """Issue B, item 7: opens with active and idle source; a historical one is neither."""
+    """Required: opens with active and idle source; a historical one is neither."""
     provider.adapter.offers_history = True
     async with open_host(provider, metrics=metrics, metadata=MemoryMetadata()) as host:
         session = await host.start_session(cwd=".", session_id="main")
@@ -127,7 +127,7 @@ async def test_the_kind_of_the_source_is_counted(provider: Provider, metrics: Me
 async def test_the_time_of_an_open_runs_from_its_reservation_to_its_commit(
     provider: Provider, metrics: Metrics, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """Issue B, item 7: what the user waits for, the lifecycle locks included."""
+    """Required: what the user waits for, the lifecycle locks included."""
     adapter = provider.adapter
     adapter.opening.hold()
     async with open_host(provider, metrics=metrics) as host, trio.open_nursery() as nursery:
@@ -143,7 +143,7 @@ async def test_the_time_of_an_open_runs_from_its_reservation_to_its_commit(
 async def test_buffered_and_discarded_events_are_counted_also_after_the_side_is_forgotten(
     provider: Provider, metrics: Metrics
 ) -> None:
-    """Issue B, item 7; R8: late events reach nobody, and are seen to."""
+    """Required; R8: late events reach nobody, and are seen to."""
     adapter = provider.adapter
     adapter.early = [DELTA, DELTA]
     async with open_host(provider, metrics=metrics) as host:
@@ -164,7 +164,7 @@ async def test_buffered_and_discarded_events_are_counted_also_after_the_side_is_
 
 
 async def test_live_sides_and_their_ends_are_counted(provider: Provider, metrics: Metrics) -> None:
-    """Issue B, item 7: the gauge goes up at the commit and down at the end, whatever the reason."""
+    """Required: the gauge goes up at the commit and down at the end, whatever the reason."""
     adapter = provider.adapter
     async with open_host(provider, metrics=metrics) as host:
         session = await host.start_session(cwd=".", session_id="main")
@@ -198,7 +198,7 @@ async def test_a_close_that_takes_longer_than_its_bound_is_counted(
 
 
 async def test_statistics_show_what_waits_and_who_listens(provider: Provider) -> None:
-    """Issue B, item 7: interactions open, subscribers, buffered events, Sides by state, locks."""
+    """Required: interactions open, subscribers, buffered events, Sides by state, locks."""
     adapter = provider.adapter
     async with open_host(provider) as host, trio.open_nursery() as nursery:
         session = await host.start_session(cwd=".")

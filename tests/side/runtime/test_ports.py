@@ -49,7 +49,7 @@ ENTRY_POINTS: dict[str, tuple[str, Callable[[DurableGate, Any], Any]]] = {
 
 
 def test_the_table_has_every_entry_point() -> None:
-    """Issue B, item 3: *every* durable entry point."""
+    """Required: *every* durable entry point."""
     public = {name for name, thing in vars(DurableGate).items() if callable(thing) and not name.startswith("_")}
     assert public - {"note_refused"} == set(ENTRY_POINTS)
 
@@ -59,7 +59,7 @@ def test_the_table_has_every_entry_point() -> None:
 async def test_each_durable_entry_point_refuses_what_is_no_canonical_session(
     metrics: Metrics, entry: str, ref: Any
 ) -> None:
-    """Issue B, item 3; R2: refused, counted, nothing written."""
+    """Required; R2: refused, counted, nothing written."""
     operation, call = ENTRY_POINTS[entry]
     reporter, kept = RecordingReporter(), MemoryMetadata()
     gate = DurableGate(reporter, kept, metrics)
@@ -76,7 +76,7 @@ async def test_each_durable_entry_point_refuses_what_is_no_canonical_session(
 
 @pytest.mark.parametrize("entry", ENTRY_POINTS)
 async def test_each_durable_entry_point_takes_a_canonical_session(metrics: Metrics, entry: str) -> None:
-    """Issue B, item 3: the gate refuses nothing else."""
+    """Required: the gate refuses nothing else."""
     gate = DurableGate(RecordingReporter(), MemoryMetadata(), metrics)
     result = ENTRY_POINTS[entry][1](gate, SESSION)
     if result is not None:

@@ -38,7 +38,7 @@ async def test_a_side_is_told_the_host_context_and_then_its_instructions(provide
 
 
 async def test_each_part_has_its_own_bound(provider: Provider) -> None:
-    """Issue B, item 4: 32 KiB each; both together are sent."""
+    """Required: 32 KiB each; both together are sent."""
     context, instructions = "c" * HOST_CONTEXT_BYTES_MAX, "i" * HOST_CONTEXT_BYTES_MAX
     async with open_host(provider) as host:
         session = await host.start_session(cwd=".", host_context=context)
@@ -48,7 +48,7 @@ async def test_each_part_has_its_own_bound(provider: Provider) -> None:
 
 
 async def test_an_open_side_keeps_the_context_that_it_was_opened_with(provider: Provider) -> None:
-    """Issue B, item 4: every *later* Side gets the latest."""
+    """Required: every *later* Side gets the latest."""
     async with open_host(provider) as host:
         session = await host.start_session(cwd=".", host_context="old")
         side = await session.open_side()
@@ -60,7 +60,7 @@ async def test_an_open_side_keeps_the_context_that_it_was_opened_with(provider: 
 
 
 async def test_canonical_turns_carry_the_latest_context(provider: Provider) -> None:
-    """Issue B, item 4: sent to the session's own turns."""
+    """Required: sent to the session's own turns."""
     adapter = provider.adapter
     async with open_host(provider) as host:
         session = await host.start_session(cwd=".")
@@ -73,7 +73,7 @@ async def test_canonical_turns_carry_the_latest_context(provider: Provider) -> N
 
 
 async def test_the_context_is_kept_with_the_metadata_and_survives_the_host(provider: Provider) -> None:
-    """Issue B, item 4: the latest is kept with the source's metadata."""
+    """Required: the latest is kept with the source's metadata."""
     kept = MemoryMetadata()
     provider.adapter.offers_history = True
     async with open_host(provider, metadata=kept) as host:
@@ -96,7 +96,7 @@ async def test_the_context_is_kept_with_the_metadata_and_survives_the_host(provi
 
 
 async def test_a_context_that_cannot_be_kept_is_not_used(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue B, item 4: what is kept and what is sent are the same."""
+    """Required: what is kept and what is sent are the same."""
     kept = MemoryMetadata()
     async with open_host(provider, metadata=kept) as host:
         session = await host.start_session(cwd=".", host_context="old")

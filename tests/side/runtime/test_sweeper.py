@@ -180,7 +180,7 @@ async def test_a_thing_too_many_is_forced_at_once(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_it_sleeps_between_registration_and_retry(autojump_clock: trio.testing.MockClock) -> None:
-    """Issue B, item 6: woken by a registration or the next due retry; no polling."""
+    """Required: woken by a registration or the next due retry; no polling."""
     owner = Stubborn()
     steps = Steps()
     async with open_sweeper() as sweeping:
@@ -202,7 +202,7 @@ async def test_it_sleeps_between_registration_and_retry(autojump_clock: trio.tes
 
 
 async def test_many_registrations_at_once_are_one_wake_up(autojump_clock: trio.testing.MockClock) -> None:
-    """Issue B, item 6."""
+    """Required."""
     steps = Steps()
     async with open_sweeper() as sweeping:
         await trio.testing.wait_all_tasks_blocked()
@@ -228,7 +228,7 @@ async def test_a_registration_while_one_is_being_tried_is_not_lost(autojump_cloc
 async def test_the_host_shows_and_forces_what_a_provider_handed_over(
     provider: Any, metrics: Metrics, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue B, item 6: one table, in `statistics()`; the sweeper outlives the providers."""
+    """Required: one table, in `statistics()`; the sweeper outlives the providers."""
     given: list[Any] = []
     opens = provider.open
 
@@ -250,7 +250,7 @@ async def test_the_host_shows_and_forces_what_a_provider_handed_over(
 
 
 async def test_a_forced_cleanup_is_logged_by_its_label(caplog: pytest.LogCaptureFixture) -> None:
-    """Issue B, item 7: the label is a kind and an id; the error's text is not there."""
+    """Required: the label is a kind and an id; the error's text is not there."""
     async with open_sweeper() as sweeping:
         sweeping.register(Stubborn("process 7"))
     assert isinstance(sweeping, Sweeper)

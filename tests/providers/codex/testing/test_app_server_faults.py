@@ -177,7 +177,7 @@ def test_garbage_comes_before_what_a_request_causes(make_client: MakeClient) -> 
 
 
 def test_a_crash_comes_instead_of_an_answer_or_after_so_many_messages(make_client: MakeClient) -> None:
-    """Issue A: process loss at every step."""
+    """Required: process loss at every step."""
     client = make_client(CrashOn(method="thread/fork", status=7))
     thread = client.start()
     client.ask("thread/fork", threadId=thread)

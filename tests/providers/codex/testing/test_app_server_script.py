@@ -171,7 +171,7 @@ def test_reading_a_side_tells_nothing_of_its_lineage(make_client: MakeClient) ->
 
 
 def test_injected_items_are_kept_for_the_test_to_read(make_client: MakeClient) -> None:
-    """Issue A: instructions and boundary are asserted from here."""
+    """Required: instructions and boundary are asserted from here."""
     client = make_client()
     side = client.fork(client.start())["thread"]["id"]
     item = {"type": "message", "role": "developer", "content": []}

@@ -28,7 +28,7 @@ def test_the_home_leads_to_the_scripted_model_and_nowhere_else(tmp_path: Path) -
 
 
 def test_everything_given_stands_in_the_configuration(tmp_path: Path) -> None:
-    """Issue A: a second provider and a stricter policy, tool servers, features, settings; quoted as TOML wants it."""
+    """Required: a second provider and a stricter policy, tool servers, features, settings; quoted as TOML wants it."""
     odd = 'sp ace"quote\\back'
     write_codex_home(
         tmp_path,
@@ -63,7 +63,7 @@ def test_everything_given_stands_in_the_configuration(tmp_path: Path) -> None:
 def test_the_environment_holds_nothing_of_the_users_but_the_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue A, item 4: explicit; no key, no proxy, no rc files."""
+    """Required: explicit; no key, no proxy, no rc files."""
     monkeypatch.setenv("OPENAI_API_KEY", "s3cret")
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy")
     monkeypatch.setenv("PATH", "/bin")

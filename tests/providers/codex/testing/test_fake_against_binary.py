@@ -289,7 +289,7 @@ DIFFERENCES = {
 
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_the_fake_and_the_binary_leave_the_same_trace(name: str, tmp_path: Path) -> None:
-    """Issue A, Shows: same trace; T4, T6-T10 and PROTOCOL 1-3 where no session was recorded."""
+    """Required: same trace; T4, T6-T10 and PROTOCOL 1-3 where no session was recorded."""
     with trio.fail_after(SESSION_S):
         fake = await run_session(SCENARIOS[name], open_fake())
         binary = await run_session(SCENARIOS[name], open_binary(tmp_path))

@@ -122,7 +122,7 @@ def test_it_starts_without_loading_trio(binary: Path) -> None:
 def test_a_storm_sends_its_deltas_round_the_threads_and_ends_every_turn(
     binary: Path, deltas: int, threads: int
 ) -> None:
-    """Issue A, Shows: `benchmarks/router.py` streams pre-rendered deltas."""
+    """Required: `benchmarks/router.py` streams pre-rendered deltas."""
     starts = [start_thread(number) for number in range(10, 10 + threads)]
     turns = [start_turn(20 + number, 2 * number + 1) for number in range(threads)]
     _, plain = run(binary, INITIALIZE, *starts)

@@ -297,7 +297,7 @@ def check(run: str, name: str, got: Trace) -> None:
 
 @pytest.mark.parametrize("name", TRANSCRIPTS)
 async def test_the_fake_as_a_task_leaves_the_recorded_trace(name: str, tmp_path: Path, autojump_clock: object) -> None:
-    """Issue A, Shows: replayed against the recorded transcripts, both versions."""
+    """Required: replayed against the recorded transcripts, both versions."""
     with trio.fail_after(REPLAY_S):
         check("task", name, await replay_on_task(name, tmp_path))
 
@@ -305,7 +305,7 @@ async def test_the_fake_as_a_task_leaves_the_recorded_trace(name: str, tmp_path:
 @pytest.mark.process
 @pytest.mark.parametrize("name", [name for name in TRANSCRIPTS if name.endswith("_163")])
 async def test_the_fake_as_a_process_leaves_the_recorded_trace(name: str, tmp_path: Path) -> None:
-    """Issue A, Shows: the second shell over the same machine."""
+    """Required: the second shell over the same machine."""
     with trio.fail_after(REPLAY_S):
         check("process", name, await replay_on_process(name, tmp_path))
 
@@ -314,7 +314,7 @@ async def test_the_fake_as_a_process_leaves_the_recorded_trace(name: str, tmp_pa
 @pytest.mark.process
 @pytest.mark.parametrize("name", [name for name in TRANSCRIPTS if name.endswith("_163")])
 async def test_the_installed_binary_leaves_the_recorded_trace(name: str, tmp_path: Path) -> None:
-    """Issue A, Shows: the same client script against the real binary, with the scripted model."""
+    """Required: the same client script against the real binary, with the scripted model."""
     with trio.fail_after(REPLAY_S):
         check("binary", name, await replay_on_binary(name, tmp_path))
 

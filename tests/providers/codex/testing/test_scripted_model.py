@@ -215,7 +215,7 @@ async def test_the_output_of_parallel_calls_is_one_round(model: ScriptedModel, c
 
 
 async def test_what_the_model_was_sent_can_be_read_without_its_secrets(model: ScriptedModel, connect: Connect) -> None:
-    """Issue A: tests read inherited context, instructions and question from here. No secret is kept."""
+    """Required: tests read inherited context, instructions and question from here. No secret is kept."""
     client = await connect()
     await client.ask("plain", authorization="Bearer s3cret", thread_id="t1", x_codex_turn_metadata='{"turn_id":"u1"}')
     (request,) = model.requests

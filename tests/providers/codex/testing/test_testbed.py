@@ -10,14 +10,14 @@ from tutti_providers.codex.testing import Answer, ModelScript, Say, demo_script,
 
 
 def test_the_entry_point_leads_to_the_test_bed() -> None:
-    """Issue A, item 7: `tutti_side.testbeds`."""
+    """Required: `tutti_side.testbeds`."""
     (entry,) = entry_points(group="tutti_side.testbeds", name="codex")
 
     assert entry.load() is make_testbed
 
 
 def test_the_demos_texts_tell_parent_and_side_apart() -> None:
-    """Issue A, item 8: parent tokens complete and in order, Side tokens only in the Side."""
+    """Required: parent tokens complete and in order, Side tokens only in the Side."""
     demo = make_testbed(parent_tokens=9, side_tokens=2).demo
     script = demo_script(demo)
 
@@ -32,7 +32,7 @@ def test_the_demos_texts_tell_parent_and_side_apart() -> None:
 
 
 async def test_an_open_bed_has_a_model_a_home_and_an_environment(tmp_path: Path) -> None:
-    """Issue A, item 7."""
+    """Required."""
     script = ModelScript(answers=(Answer.of(Say(tokens=("x",))),))
     with trio.fail_after(20):
         async with make_testbed().open(tmp_path, script) as bed:
@@ -43,7 +43,7 @@ async def test_an_open_bed_has_a_model_a_home_and_an_environment(tmp_path: Path)
 
 
 async def test_a_bed_without_a_binary_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue A, item 8: without a binary, a sentence."""
+    """Required: without a binary, a sentence."""
     monkeypatch.setenv("CODEX_BIN", str(tmp_path / "missing"))
     with trio.fail_after(20):
         async with make_testbed().open(tmp_path) as bed:
@@ -53,7 +53,7 @@ async def test_a_bed_without_a_binary_says_how_to_get_one(tmp_path: Path, monkey
 
 @pytest.mark.codex
 async def test_a_bed_finds_the_binary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue A, item 5: the wheel's, when nothing else is named."""
+    """Required: the wheel's, when nothing else is named."""
     monkeypatch.delenv("CODEX_BIN", raising=False)
     with trio.fail_after(20):
         async with make_testbed().open(tmp_path) as bed:

@@ -56,7 +56,7 @@ def answers_to_requests(wire: Any, thread_id: str) -> list[Any]:
 async def test_every_order_around_a_forks_answer_is_routed_completely_and_in_order(
     autojump_clock: Any, bench: Any, listen: Callable[..., Any], read_bytes: int | None
 ) -> None:
-    """Issue A, Shows; R1, R3, R11, F3, F4, T11: 120 orders, the parent's deltas between all of them."""
+    """Required; R1, R3, R11, F3, F4, T11: 120 orders, the parent's deltas between all of them."""
     faults = tuple(ForkOrder(order=order, times=1) for order in ORDERS)
     made = bench(faults=faults, tool_servers=("docs",))
     async with trio.open_nursery() as nursery, made.working() as (_, session):
@@ -111,7 +111,7 @@ def forks_answered_at_gates(count: int) -> tuple[Any, ...]:
 async def test_three_forks_at_once_answered_in_any_order_keep_what_is_theirs(
     autojump_clock: Any, bench: Any, listen: Callable[..., Any], sources: int, answers: tuple[int, ...]
 ) -> None:
-    """Issue A, Shows; R1, R3, F3, F4, T11: only the answer says which request made a child."""
+    """Required; R1, R3, F3, F4, T11: only the answer says which request made a child."""
     made = bench(faults=forks_answered_at_gates(3), tool_servers=("docs",))
     async with trio.open_nursery() as nursery, made.working() as (host, first):
         parents = [first] + [await made.start_working(host) for _ in range(sources - 1)]

@@ -103,7 +103,7 @@ def test_commands_sent_right_behind_the_launch_are_obeyed(lab: Lab) -> None:
 
 
 async def test_the_guard_withstands_every_signal_that_can_be_withstood(lab: Lab) -> None:
-    """Issue A, process ownership: not of SIGPIPE, SIGHUP, SIGINT, SIGTERM, one by one or in storms."""
+    """Required: not of SIGPIPE, SIGHUP, SIGINT, SIGTERM, one by one or in storms."""
     with trio.fail_after(BOUND_S):
         async with open_stdio(["cat"], env=lab.env) as child:
             for number in DEADLY * 20:

@@ -289,7 +289,7 @@ async def test_an_exception_of_the_block_leaves_as_itself(lab: Lab, error: Excep
 async def test_a_crash_of_our_own_task_ends_the_child_and_comes_as_a_group(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue A, process ownership: the same on a crash of our own task."""
+    """Required: the same on a crash of our own task."""
 
     def crash(*_: object) -> None:
         raise RuntimeError("a bug of ours")

@@ -72,7 +72,7 @@ async def test_nobody_survives_the_kill_of_the_child(lab: Lab, arguments: list[s
 
 @APP_SERVERS
 async def test_nobody_survives_the_kill_of_the_guard(lab: Lab, arguments: list[str]) -> None:
-    """Issue A, process ownership: if the guard itself is killed, the host ends what is left, and the stream ends."""
+    """Required: if the guard itself is killed, the host ends what is left, and the stream ends."""
     with trio.fail_after(BOUND_S):
         async with open_zoo(lab, arguments) as (child, below):
             os.kill(child.guard_pid, signal.SIGKILL)
