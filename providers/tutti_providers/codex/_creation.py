@@ -6,6 +6,7 @@ it is released. So a late answer and a timely one are the same code, and no mess
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 import msgspec
@@ -14,6 +15,7 @@ import trio
 from tutti_providers.codex._connection import Connection, Release
 from tutti_providers.codex._router import PoolOverflowError
 from tutti_providers.codex._settings import SourceSettings
+from tutti_providers.codex._settling import settle_load
 from tutti_providers.codex._thread import CodexThread
 from tutti_providers.codex.errors import RequestRefusedError
 from tutti_providers.codex.schema.requests import (
@@ -200,7 +202,8 @@ class ThreadCreation:
                 is_persisted = self._method == ResumeParams.METHOD
                 self._thread.bind(thread_id, SourceSettings.of_opened(opened), is_persisted=is_persisted)
                 try:
-                    self._connection.router.register(thread_id, self._thread)
+                    if self._connection.router.register(thread_id, self._thread):
+                        self._connection.settle_later(partial(settle_load, self._connection, self._thread))
                 except PoolOverflowError:
                     problem = "more of the thread came before the answer than is kept (overflow)"
         # A thread that was known before is not ours to release: it could be the parent.

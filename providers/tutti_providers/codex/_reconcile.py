@@ -11,7 +11,15 @@ from tutti_providers.codex.errors import RequestRefusedError
 from tutti_providers.codex.schema.items import ThreadStatus, Turn
 from tutti_side.contract import TurnId
 
-__all__ = ["StatusVerdict", "TurnVerdict", "judge_status", "judge_turns", "names_another_turn", "says_not_active"]
+__all__ = [
+    "StatusVerdict",
+    "TurnVerdict",
+    "judge_status",
+    "judge_turns",
+    "names_another_turn",
+    "says_not_active",
+    "says_not_loaded",
+]
 
 StatusVerdict = Literal["running", "resting", "unknown"]
 """``resting``: no turn runs in the thread."""
@@ -47,3 +55,8 @@ def names_another_turn(refused: RequestRefusedError) -> bool:
 def says_not_active(refused: RequestRefusedError) -> bool:
     """True when a request for one turn was refused because that turn is not active; the code is that of any refusal."""
     return names_another_turn(refused) or refused.server_message.startswith("no active turn")
+
+
+def says_not_loaded(refused: RequestRefusedError) -> bool:
+    """True when a thread could not be read since it is not loaded. The words are those of 0.163 and 0.171."""
+    return refused.server_message.startswith("thread not loaded")

@@ -210,11 +210,15 @@ class Router:
             return True
         return thread_id != loaded_by_asker and thread_id in self._loading
 
-    def register(self, thread_id: str, route: Route) -> None:
+    def register(self, thread_id: str, route: Route) -> bool:
         """Give a new thread its route, and deliver what came early.
 
-        Of a thread that was closed here before, what came up to the word that it was unloaded is of that time. Taken
-        for this load's it would end it as soon as it began (seen on 0.163). Of any other thread that word is its end.
+        Of a thread that was closed here before, what came up to the word that it was unloaded is taken to be of that
+        time. Taken for this load's it would end it as soon as it began (seen on 0.163). Of any other thread that word
+        is its end.
+
+        Returns:
+          True when such a word was set aside: perhaps it was of this load after all, and the thread is not loaded now.
 
         Raises:
           PoolOverflowError: some of it was evicted; nothing is registered.
@@ -222,15 +226,18 @@ class Router:
         early = self._pool.take(thread_id)
         if early is None:
             raise PoolOverflowError
+        is_doubtful = False
         if thread_id in self._loaded_again:
             del self._loaded_again[thread_id]
             ends = [at for at, message in enumerate(early, 1) if message.method == CLOSED_METHOD]
             if ends:
+                is_doubtful = True
                 self._drop(early[: ends[-1]], "closed")
                 early = early[ends[-1] :]
         self._routes[thread_id] = route
         if early:
             self._deliver(route, early)
+        return is_doubtful
 
     def retire(self, thread_id: str) -> None:
         """Take a thread's route away; what still comes of it is dropped, not kept. Idempotent."""

@@ -1,5 +1,7 @@
 """Asking how a turn ended whose end was perhaps not told, so that nobody waits for it for ever. The waiting half.
 
+And asking whether a thread is still loaded, when that is in doubt.
+
 Something gives rise to doubt: the thread rests while a turn of it is active, another turn began, the server refused an
 interrupt, or it was silent and needed a sign of life. Nothing is asked while the thread still speaks; then at most
 `TRIES_MAX` times. A turn of which nobody can say how it ended fails, with a reason of its own.
@@ -8,14 +10,20 @@ interrupt, or it was silent and needed a sign of life. Nothing is asked while th
 import trio
 
 from tutti_providers.codex._connection import CLEANUP_DEADLINE_S, Connection
-from tutti_providers.codex._reconcile import StatusVerdict, TurnVerdict, judge_status, judge_turns
+from tutti_providers.codex._reconcile import (
+    StatusVerdict,
+    TurnVerdict,
+    judge_status,
+    judge_turns,
+    says_not_loaded,
+)
 from tutti_providers.codex._thread import CodexThread
 from tutti_providers.codex.errors import RequestRefusedError, UnansweredError
 from tutti_providers.codex.schema.items import Turn
 from tutti_providers.codex.schema.requests import ReadParams, ReadResult, TurnsListParams, TurnsPage
 from tutti_side.contract import ProviderLostError, ProviderProtocolError, TurnId
 
-__all__ = ["DOUBT_S", "settle_turn"]
+__all__ = ["DOUBT_S", "settle_load", "settle_turn"]
 
 DOUBT_S = 5.0
 """A doubted turn's end may still come for so long before the server is asked: it stands some milliseconds behind the
@@ -64,6 +72,34 @@ async def settle_turn(connection: Connection, thread: CodexThread, turn_id: Turn
     thread.give_up(turn_id)
     if verdict != "resting":
         connection.interrupt_over(thread, turn_id)  # perhaps it runs: then nobody would hear of it any more
+
+
+async def settle_load(connection: Connection, thread: CodexThread) -> None:
+    """Find out whether a thread is still loaded that was said to be unloaded before its load was answered; bounded.
+
+    That word can have been of an earlier time. Without an answer the thread stays; the next request for it will tell.
+
+    Cancellation: harmless.
+    """
+    for attempt in range(TRIES_MAX):
+        if thread.is_over:
+            return
+        try:
+            read = await connection.request(
+                ReadParams(thread_id=thread.thread_id), ReadResult, deadline_s=CLEANUP_DEADLINE_S, cleanup=True
+            )
+        except RequestRefusedError as error:
+            is_loaded = not says_not_loaded(error)
+        except (UnansweredError, ProviderProtocolError):
+            await trio.sleep(PAUSE_S * 2**attempt)
+            continue
+        except ProviderLostError:
+            return
+        else:
+            is_loaded = read.thread.status is None or read.thread.status.type != "notLoaded"
+        if not is_loaded:
+            thread.note_unloaded()
+        return
 
 
 async def _ends_within(thread: CodexThread, turn_id: TurnId, seconds: float) -> bool:

@@ -236,6 +236,15 @@ class CodexThread:
         del error  # counted by the router; its text may hold content
         self._end("lost")
 
+    @property
+    def is_over(self) -> bool:
+        """True once nothing of it reaches its sink any more."""
+        return self._sink is None
+
+    def note_unloaded(self) -> None:
+        """End this thread's session or Side: the server does not hold it any more. Idempotent."""
+        self._end("lost")
+
     def connection_lost(self, exit_status: int | None) -> None:
         """End: the process or its pipe is gone."""
         self.lost = True
@@ -292,7 +301,7 @@ class CodexThread:
 
     def has_ended(self, turn_id: TurnId) -> bool:
         """True when nothing of this turn is waited for any more: it has ended, or its thread is over."""
-        return turn_id in self._ended_turns or self._sink is None
+        return turn_id in self._ended_turns or self.is_over
 
     async def wait_ended(self, turn_id: TurnId) -> None:
         """Wait for a turn's end, or its thread's loss. Cancellation: harmless."""
@@ -422,7 +431,7 @@ class CodexThread:
             self._settings = SourceSettings.of_update(settings)
             return SessionUpdated(settings.cwd, settings.model, settings.model_provider)
         elif isinstance(notification, ThreadClosed):
-            self._end("lost")
+            self.note_unloaded()
         else:
             return notification_event(notification)
         return None

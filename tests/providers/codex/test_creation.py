@@ -280,7 +280,8 @@ class Load:
 
     def __init__(self, lab: Lab) -> None:
         self.params = ResumeParams(thread_id=NEW, cwd="/", exclude_turns=True)
-        self.thread = CodexThread(Sink(), lab.connection.peer)
+        self.sink = Sink()
+        self.thread = CodexThread(self.sink, lab.connection.peer)
         self.creation = ThreadCreation(lab.connection, self.thread, check_resumed(self.params))
         self.scope = trio.CancelScope()
         self.outcome: Any = None
@@ -478,3 +479,46 @@ async def test_a_thread_that_failed_to_load_may_be_named_by_another_answer(autoj
         await lab.server.say(lab.server.answer(OPENED))
         await trio.testing.wait_all_tasks_blocked()
         assert lab.outcome.thread.id == NEW
+
+
+READ = {"thread": {"id": NEW, "status": {"type": "idle"}}}
+NOT_LOADED = {"code": -32600, "message": f"thread not loaded: {NEW}"}
+"""The words of 0.163 and 0.171."""
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_lost", "asked"),
+    [
+        ([{"result": READ}], False, 1),
+        ([{"result": {"thread": {"id": NEW, "status": {"type": "notLoaded"}}}}], True, 1),
+        ([{"error": NOT_LOADED}], True, 1),
+        ([{"error": {"code": 1, "message": "no"}}], False, 1),
+        ([None, {"result": []}, {"error": NOT_LOADED}], True, 3),
+        ([None, None, None], False, 3),
+    ],
+    ids=["loaded", "not loaded", "refused as not loaded", "refused", "no answer at first", "no answer"],
+)
+async def test_a_thread_that_was_perhaps_unloaded_while_it_was_loaded_is_asked_for(
+    autojump_clock: Any, answers: list[dict[str, Any] | None], is_lost: bool, asked: int
+) -> None:
+    """R9: it was closed here before, so the word can be of that time. A session that is not held would never end."""
+    async with open_lab() as (lab, nursery, scope):
+        scope.cancel()
+        await trio.testing.wait_all_tasks_blocked()
+        lab.connection.router.retire(NEW)
+        load = Load(lab)
+        nursery.start_soon(load.run)
+        await trio.testing.wait_all_tasks_blocked()
+        await lab.server.say({"method": "thread/closed", "params": {"threadId": NEW}})
+        await load.answer(result=OPENED)
+        for answer in answers:
+            await trio.sleep(0.1)
+            *_, read = [message for message in lab.server.received if message.get("method") == "thread/read"]
+            if answer is None:
+                await trio.sleep(CLEANUP_DEADLINE_S)
+            else:
+                await lab.server.say({"id": read["id"], **answer})
+            await trio.sleep(5)
+        assert load.sink.ends == ["lost"] * is_lost
+        await trio.sleep(100)
+        assert lab.server.methods().count("thread/read") == asked

@@ -2,11 +2,14 @@
 
 import os
 import signal
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tutti_providers.codex import CodexSettings
+from tutti_providers.codex._settling import settle_load
+from tutti_providers.codex._thread import CodexThread
 from tutti_providers.codex.errors import RequestRefusedError
 from tutti_providers.codex.testing import Answer, ModelRequest, ModelScript, Pause, Say
 from tutti_side import InvalidSettingsError, SessionHandle
@@ -84,6 +87,25 @@ async def test_a_session_is_loaded_again_with_its_history_and_can_be_branched_at
         assert (await again.ask(QUESTION)).text == "answered"
         knows(bench.model.requests[-1], EARLIER, EARLIER_ANSWER)
         assert len(list((bench.codex_home / "sessions").rglob("*.jsonl"))) == 1
+
+
+async def test_a_real_codex_says_whether_a_thread_is_loaded(lab: Lab) -> None:
+    """R9: the ground on which a load is doubted, when the thread was perhaps unloaded before its answer."""
+    async with lab.bench(SCRIPT) as bench, bench.host() as host:
+        keeper = await host.start_session(cwd=bench.workspace)
+        session = await host.start_session(cwd=bench.workspace)
+        await session.ask(EARLIER)
+        live = bench.adapters[0]._live[session.ref]
+        await settle_load(live.connection, live.thread)
+        assert session.scope.state == "open"
+        await close_beside_a_side(bench, session)
+        ends: list[str] = []
+        sink = SimpleNamespace(emit=lambda events, size_bytes: None, end=ends.append)
+        unloaded = CodexThread(sink, live.connection.peer)
+        unloaded.thread_id = live.thread.thread_id
+        await settle_load(live.connection, unloaded)
+        assert ends == ["lost"]
+        await keeper.close()
 
 
 ROUNDS = 12

@@ -311,7 +311,7 @@ def test_what_came_before_the_word_that_a_thread_was_unloaded_is_not_that_of_its
     lab.router.begin_creation("one")
     lab.router.end_creation()
     lab.feed(said("one", 1), closed("one"), asked("one", 7), said("one", 2), closed("one"), said("one", 3))
-    lab.router.register("one", route)
+    assert lab.router.register("one", route) == was_closed_here
     lab.router.end_creation()
     assert [message["params"]["number"] for message in route.got if message["method"] == said("one")["method"]] == kept
     assert (lab.declined, lab.dropped) == (([7], {"closed": 5}) if was_closed_here else ([], {}))
