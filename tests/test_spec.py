@@ -33,7 +33,7 @@ def test_every_entry_has_its_keys_a_known_owner_and_an_id_of_its_own(spec_watch:
 
 @pytest.mark.parametrize("letter", NUMBERED)
 def test_every_rule_fault_and_trap_has_its_entry(spec_watch: Any, letter: str) -> None:
-    """Source: ARCHITECTURE §7, the list of public faults, the list of traps."""
+    """Source: ARCHITECTURE §8, the list of public faults, the list of traps."""
     ids = {entry["id"] for entry in spec_watch.entries}
 
     assert [name for number in range(1, NUMBERED[letter] + 1) if (name := f"{letter}{number}") not in ids] == []
