@@ -42,7 +42,7 @@ def pinned_seeds() -> list[int]:
 
 @pytest.mark.parametrize("first", range(0, SEEDS, BLOCK))
 def test_no_seed_of_a_block_breaks_an_invariant_and_all_converge(first: int) -> None:
-    """R1, R3, R5, R6, R8, R9, R11. Source: architecture §4 and §7, under drawn faults and schedules."""
+    """R1, R3, R5, R6, R8, R9, R11. Source: architecture §4 and §8, under drawn faults and schedules."""
     bed = find_bed("codex")
     counts: Counter[str] = Counter()
     for seed in range(first, first + BLOCK):

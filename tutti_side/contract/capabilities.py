@@ -10,7 +10,7 @@ class SideCapabilities(msgspec.Struct, frozen=True, kw_only=True):
 
     A fact that is not attested is absent: the default of each is False, and a Side needs all five.
 
-    Source: specification, Standard provider contract; architecture §4.5, R15.
+    Source: specification, Standard provider contract; architecture §4.4, R15.
     """
 
     supported: bool = False

@@ -1,4 +1,4 @@
-"""Opening a Side on a live source: what is sent, in which order, and what the model is told. The waiting half of §4.6.
+"""Opening a Side on a live source: what is sent, in which order, and what the model is told.
 
 The source's own connection is used, since only it holds the running turn. Order: fork, validated and adopted in its
 hook; then the items that the model will see before the first question: the Side instructions as a developer item (the

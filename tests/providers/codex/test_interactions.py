@@ -84,7 +84,7 @@ QUESTIONS = [
 
 
 def test_questions_are_answered_by_their_ids() -> None:
-    """PROTOCOL §1: requestUserInput."""
+    """The schema that the binary prints: `requestUserInput`."""
     found = must("item/tool/requestUserInput", {**IDS, "questions": QUESTIONS, "isBlocking": True})
     first, second = found.requested.questions
     assert (first.options, first.takes_free_text, second.takes_free_text, second.is_secret) == (
@@ -125,7 +125,7 @@ SCHEMA = {
 
 
 def test_a_form_is_answered_in_the_types_of_its_schema() -> None:
-    """PROTOCOL §1: MCP elicitation; `turnId` may be null."""
+    """The schema that the binary prints: an MCP elicitation; `turnId` may be null."""
     params = {"threadId": "side", "turnId": None, "serverName": "el", "mode": "form", "message": "Who?"}
     found = must("mcpServer/elicitation/request", {**params, "requestedSchema": SCHEMA})
     assert found.requested.turn_id is None

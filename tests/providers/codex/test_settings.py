@@ -50,7 +50,7 @@ def wire(params: Any) -> dict[str, Any]:
 
 
 def test_a_fork_says_everything_that_it_would_not_inherit() -> None:
-    """T1, T3, F19, R19, architecture §4.6: the whole of the request, letter by letter."""
+    """T1, T3, F19, R19, architecture §4.5: the whole of the request, letter by letter."""
     assert wire(fork_params(SOURCE, source(), "be brief")) == {
         "threadId": SOURCE,
         "ephemeral": True,

@@ -240,7 +240,7 @@ async def test_a_process_that_dies_during_a_close_ends_the_close() -> None:
 
 
 async def test_a_crash_of_a_connections_task_is_that_connections_loss(autojump_clock: MockClock) -> None:
-    """Architecture §4, Ends: a crashing task is contained like a lost process."""
+    """Architecture §2: a crashing task is contained like a lost process."""
     asked = []
 
     def crash_when_asked_again(scope_id: str) -> bool:
@@ -284,7 +284,7 @@ async def test_a_side_of_a_closed_source_has_a_connection_of_its_own_and_the_who
 
 
 async def test_sessions_are_kept_for_another_host_of_the_program() -> None:
-    """Architecture §4.5: the persisted snapshot; resumed with what was said, and branched without being resumed."""
+    """Architecture §4, historical sources; resumed with what was said, and branched without being resumed."""
     provider, metadata = scripted(), MemoryMetadata()
     async with open_host(provider, metadata=metadata) as host:
         await (await host.start_session(cwd=".", session_id="old")).ask("hello")

@@ -164,7 +164,7 @@ async def test_late_events_of_a_failed_open_never_reach_its_sink(lab: Any) -> No
     ids=["the child is the parent", "another source was branched"],
 )
 async def test_a_lie_about_identity_is_not_believed_and_the_child_is_released(lie: Opening) -> None:
-    """Architecture §4.7, R7: a foreign identity is never closed; what was made under the Side's name is released."""
+    """R7: a foreign identity is never closed; what was made under the Side's name is released."""
     provider = scripted(Script(opens=(lie,)))
     async with open_host(provider) as host:
         session = await host.start_session(cwd=".")

@@ -169,7 +169,7 @@ async def test_duplicate_and_unknown_answers_are_counted_and_harm_nobody(connect
 
 
 async def test_a_hook_that_raises_fails_its_request_and_nothing_else(connect: Any) -> None:
-    """ARCHITECTURE §3: a hook's failure is the request's failure."""
+    """Our choice: a hook's failure is the request's failure."""
     with trio.fail_after(5):
         async with connect() as line, trio.open_nursery() as nursery:
             results: list[Any] = []
@@ -308,7 +308,7 @@ async def test_the_wait_for_a_slot_counts_and_what_was_not_sent_never_is(
 async def test_a_slot_is_freed_a_grace_after_the_deadline_and_the_hook_is_still_due(
     connect: Any, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """ARCHITECTURE §3: a slot whose deadline passed is freed after a grace time."""
+    """R12, our choice: a slot whose deadline passed is freed after a grace time."""
     async with connect(in_flight_max=1) as line, trio.open_nursery() as nursery:
         results: list[Any] = []
         hook = Recorder()
@@ -331,7 +331,7 @@ async def test_a_slot_is_freed_a_grace_after_the_deadline_and_the_hook_is_still_
 async def test_too_many_unanswered_requests_end_the_connection_as_unresponsive(
     connect: Any, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """ARCHITECTURE §3: too many of those make the connection unhealthy; T14; R9."""
+    """Our choice: too many of those make the connection unhealthy; T14; R9."""
     async with connect() as line:
         results: list[Any] = []
         hooks = [Recorder() for _ in range(UNANSWERED_MAX)]

@@ -348,7 +348,7 @@ class Shape(msgspec.Struct):
     ],
 )
 def test_a_result_of_another_form_is_named_by_path_and_type_without_content(raw: bytes, where: str) -> None:
-    """ARCHITECTURE §4, Errors: no content of the peer in a message."""
+    """R2, our choice: no content of the peer in a message."""
     with pytest.raises(InvalidResultError) as caught:
         read_result(Raw(raw), Shape, "m")
 

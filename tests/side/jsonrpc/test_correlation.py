@@ -102,7 +102,7 @@ def test_what_is_not_written_is_taken_back(is_queued: bool) -> None:
 
 
 def test_an_abandoned_request_keeps_its_slot_until_a_grace_after_its_deadline() -> None:
-    """Our choice: the server may still be at it; ARCHITECTURE §3: freed after a grace time."""
+    """Our choice: the server may still be at it; freed after a grace time."""
     correlation: Correlation[Entry] = Correlation(in_flight_max=1)
     entry = send(correlation, due=10.0)
     waiting = add(correlation)
@@ -179,7 +179,7 @@ def test_the_oldest_of_too_many_expired_requests_is_forgotten() -> None:
 
 
 def test_too_many_in_a_row_without_any_answer_are_unhealthy() -> None:
-    """ARCHITECTURE §3: too many slots whose grace ran out make the connection unhealthy; one answer shows life."""
+    """Our choice: too many slots whose grace ran out make the connection unhealthy; one answer shows life."""
     correlation: Correlation[Entry] = Correlation()
 
     def let_expire(count: int) -> None:

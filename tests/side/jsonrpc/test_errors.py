@@ -36,7 +36,7 @@ def test_every_error_has_the_one_root() -> None:
 
 @pytest.mark.parametrize("reason", ["eof", "broken_pipe", "closed", "peer_not_reading", "unresponsive", "internal"])
 def test_a_closed_connection_says_why_and_with_which_status_and_no_line_of_stderr(reason: str) -> None:
-    """ARCHITECTURE §4, Errors: the last stderr lines are an attribute, never in a message, a repr or a log."""
+    """R2, our choice: the last stderr lines are an attribute, never in a message, a repr or a log."""
     error = ConnectionClosedError(reason, PeerExit(status=-9, stderr_tail=("secret",)))  # type: ignore[arg-type]
 
     assert reason in str(error)

@@ -325,7 +325,7 @@ async def test_requests_wait_unsent_while_the_peer_does_not_read_and_answers_sti
 
 @pytest.mark.parametrize("what", ["notify", "respond", "cleanup"])
 async def test_when_even_the_reserve_is_full_the_connection_fails_as_not_reading(connect: Any, what: str) -> None:
-    """ARCHITECTURE §3: `peer_not_reading`; R9, R12."""
+    """`peer_not_reading`, architecture §3; R9, R12."""
     with trio.fail_after(10):
         async with connect(buffer_bytes=16) as line, trio.open_nursery() as nursery:
             await line.far.send({"id": 0, "method": "ask"})
@@ -656,7 +656,7 @@ async def test_leaving_the_block_fails_what_is_pending_as_closed_and_ends_the_ta
 
 @pytest.mark.parametrize("cancelled", [False, True])
 async def test_an_exception_of_the_block_leaves_as_itself(connect: Any, cancelled: bool) -> None:
-    """ARCHITECTURE §4: an exception of the user's block leaves our context managers as itself."""
+    """ARCHITECTURE §2: an exception of the user's block leaves our context managers as itself."""
     error = ValueError("mine")
     peers: list[Any] = []
 
@@ -706,7 +706,7 @@ async def test_a_cancel_from_outside_leaves_the_block_at_once(connect: Any) -> N
 
 
 async def test_the_block_goes_on_after_the_connection_has_ended(connect: Any) -> None:
-    """ARCHITECTURE §4: connection lost is contained."""
+    """ARCHITECTURE §2: connection lost is contained."""
     with trio.fail_after(5):
         async with connect() as line:
             await line.far.end()

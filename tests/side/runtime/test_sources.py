@@ -149,7 +149,7 @@ async def test_a_closed_session_can_be_branched_from_what_was_kept(provider: Pro
 
 
 async def test_a_live_session_is_branched_live_whatever_is_kept(provider: Provider) -> None:
-    """Architecture §4.5: only its connection holds the running turn."""
+    """Architecture §1: only its connection holds the running turn."""
     provider.adapter.offers_history = True
     async with open_host(provider) as host:
         await host.start_session(cwd=".", session_id="main")
@@ -159,7 +159,7 @@ async def test_a_live_session_is_branched_live_whatever_is_kept(provider: Provid
 
 @pytest.mark.parametrize("case", ["never known", "of another provider", "deleted"])
 async def test_a_source_that_cannot_be_found_is_refused_before_any_fork(provider: Provider, case: str) -> None:
-    """Architecture §4.5: found locally, before any fork; R15."""
+    """Architecture §4.4: found locally, before any fork; R15."""
     kept = MemoryMetadata()
     provider.adapter.offers_history = True
     if case == "of another provider":

@@ -277,7 +277,7 @@ async def test_a_cancelled_aclose_kills(lab: Lab) -> None:
 
 @pytest.mark.parametrize("error", [ValueError("mine"), ExceptionGroup("mine", [KeyError("a")])], ids=["plain", "group"])
 async def test_an_exception_of_the_block_leaves_as_itself(lab: Lab, error: Exception) -> None:
-    """Architecture §4, ends: only failures of our own tasks come as a group."""
+    """Architecture §2: only failures of our own tasks come as a group."""
     with trio.fail_after(BOUND_S):
         with pytest.raises(type(error)) as caught:
             async with open_stdio(["cat"], env=lab.env):
