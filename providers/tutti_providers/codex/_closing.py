@@ -74,7 +74,7 @@ async def _close_sub_agents(live: Live) -> None:
 
 async def _close_sub_agent(parent: CodexThread, live: Live) -> None:
     agent = live.thread
-    if not agent.has_turn:  # it was only just started: its turn would begin when nobody hears of it any more
+    if not agent.turns.has_any:  # it was only just started: its turn would begin when nobody hears of it any more
         with trio.move_on_after(SUB_AGENT_BEGIN_WAIT_S):
             await agent.first_item.wait()
     await _end_turn(live)
@@ -88,10 +88,10 @@ async def _close_sub_agent(parent: CodexThread, live: Live) -> None:
 async def _end_turn(live: Live) -> None:
     """Interrupt what runs, once, and wait for its end; bounded."""
     thread = live.thread
-    if thread.starting:
+    if thread.turns.starting:
         with trio.move_on_after(CLEANUP_DEADLINE_S):
-            await thread.start_settled.wait()
-    turn_id, ended = thread.active_turn, thread.turn_ended
+            await thread.turns.start_settled.wait()
+    turn_id, ended = thread.active_turn, thread.turns.ended
     if turn_id is None:
         return
     # What counts is the turn's end, which is waited for.
@@ -126,9 +126,9 @@ def _let_go(live: Live, *, released: bool) -> None:
 async def _stop_late(live: Live) -> None:
     """Stop what runs in a thread whose close was cut short. Of its end nothing is heard any more."""
     thread = live.thread
-    if thread.starting:
+    if thread.turns.starting:
         with trio.move_on_after(CLEANUP_DEADLINE_S):
-            await thread.start_settled.wait()
+            await thread.turns.start_settled.wait()
     if thread.active_turn is not None:
         await live.connection.interrupt_unheard(thread, thread.active_turn)
     await _clean(live)

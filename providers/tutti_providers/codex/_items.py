@@ -1,9 +1,10 @@
 """What the server says of an agent's work → the contract's events. Pure: no thread, no turn is followed here.
 
-Three ways in: `delta_event` for what the codec's one pass has read whole, `item_started_event` and
-`item_completed_event` for items, `notification_event` for the other notifications. A kind that we don't model becomes
-an `Unknown`; a known kind in another shape is for the caller to drop and count (`is_malformed`). Texts of tools are
-bounded, whatever a tool returns; a piece of output stays as it came, since a line bounds it.
+Four ways in: `delta_event` for what the codec's one pass has read whole, `item_started_event` and
+`item_completed_event` for items, `state_event` for a thread's status, `notification_event` for the other notifications.
+A kind that we don't model becomes an `Unknown`; a known kind in another shape is for the caller to drop and count
+(`is_malformed`). Texts of tools are bounded, whatever a tool returns; a piece of output stays as it came, since a line
+bounds it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,6 +26,7 @@ from tutti_providers.codex.schema.items import (
     PlanItem,
     ReasoningItem,
     ThreadItem,
+    ThreadStatus,
     UnknownItem,
     WebSearchItem,
 )
@@ -51,6 +53,7 @@ from tutti_side.contract import (
     PlanUpdated,
     ReasoningDelta,
     ReasoningUpdated,
+    StatePatch,
     TokenCount,
     ToolKind,
     ToolOutput,
@@ -71,6 +74,7 @@ __all__ = [
     "item_started_event",
     "notification_event",
     "size_of",
+    "state_event",
     "unknown",
 ]
 
@@ -303,3 +307,15 @@ def size_of(event: Event, line_bytes: int) -> int:
 def unknown(kind: str, turn_id: str | None) -> Unknown:
     """Return the event of something that we don't model."""
     return Unknown(kind[:KIND_MAX], None if turn_id is None else TurnId(turn_id))
+
+
+_THREAD_STATUSES = {"idle": "idle", "active": "active", "systemError": "error", "notLoaded": "unloaded"}
+_WAITING_FLAGS = {"waitingOnApproval": "approval", "waitingOnUserInput": "input"}
+
+
+def state_event(status: ThreadStatus) -> StatePatch | None:
+    """Say what a thread is doing in the contract's words; None for a status that we don't know."""
+    known = _THREAD_STATUSES.get(status.type)
+    if known is None:
+        return None
+    return StatePatch(known, tuple(_WAITING_FLAGS[flag] for flag in status.active_flags if flag in _WAITING_FLAGS))

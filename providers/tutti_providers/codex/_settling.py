@@ -63,7 +63,7 @@ async def settle_turn(connection: Connection, thread: CodexThread, turn_id: Turn
             thread.conclude(verdict)
             return
         if verdict == "running":
-            thread.trust(turn_id)
+            thread.turns.trust(turn_id)
             return
         if is_side and verdict == "resting":
             break
@@ -105,7 +105,7 @@ async def settle_load(connection: Connection, thread: CodexThread) -> None:
 async def _ends_within(thread: CodexThread, turn_id: TurnId, seconds: float) -> bool:
     """Wait for the turn's end, for so long; True when nothing is left to find out."""
     with trio.move_on_after(seconds):
-        await thread.wait_ended(turn_id)
+        await thread.turns.wait_ended(turn_id)
     return thread.has_ended(turn_id)
 
 
@@ -116,7 +116,7 @@ async def _ask(connection: Connection, thread: CodexThread, turn_id: TurnId) -> 
             ReadParams(thread_id=thread.thread_id), ReadResult, deadline_s=CLEANUP_DEADLINE_S, cleanup=True
         )
         status = judge_status(read.thread.status)
-        is_replaced = thread.is_replaced(turn_id)
+        is_replaced = thread.turns.is_replaced(turn_id)
         if status == "running" and not is_replaced:
             return "running"
         if thread.source is not None:

@@ -9,12 +9,13 @@ lets a sub-agent run on when its parent is interrupted or unsubscribed (seen on 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tutti_providers.codex.schema.items import CollabAgentToolCallItem, SubAgentActivityItem, ThreadItem
 from tutti_side.contract import EndReason, Event, SubAgentEvent
 
 if TYPE_CHECKING:
     from tutti_providers.codex._thread import CodexThread
 
-__all__ = ["SUB_AGENTS_MAX", "SubAgentSink", "SubAgents"]
+__all__ = ["SUB_AGENTS_MAX", "SubAgentSink", "SubAgents", "agents_in"]
 
 SUB_AGENTS_MAX = 64
 """Sub-agents of one thread that are followed at once, those of sub-agents included. For one more the oldest that rests
@@ -66,3 +67,10 @@ class SubAgents:
     def remove(self, thread: "CodexThread") -> None:
         """Follow it no longer. Idempotent."""
         self._threads.pop(thread.thread_id, None)
+
+
+def agents_in(item: ThreadItem, thread_id: str) -> tuple[str, ...]:
+    """Return the sub-agents of a thread that an item of it names."""
+    if isinstance(item, CollabAgentToolCallItem) and item.sender_thread_id == thread_id:
+        return item.receiver_thread_ids
+    return (item.agent_thread_id,) if isinstance(item, SubAgentActivityItem) else ()

@@ -1,7 +1,7 @@
-"""One Codex thread of ours: the route of its messages, and what the protocol says of its turn. Synchronous.
+"""One Codex thread of ours: the route of its messages, which become contract events. Synchronous.
 
-`deliver` runs in the reader. It turns messages into contract events and follows the active turn, because a close must
-know it even when nobody listens any more: a thread whose sink is gone still sees its turn end and refuses requests.
+`deliver` runs in the reader. It also tells `_thread_turns` what becomes of turns, because a close must know the active
+one even when nobody listens any more: a thread whose sink is gone still sees its turn end and refuses requests.
 """
 
 from collections import Counter
@@ -18,19 +18,13 @@ from tutti_providers.codex._items import (
     item_started_event,
     notification_event,
     size_of,
+    state_event,
     unknown,
 )
 from tutti_providers.codex._settings import SourceSettings
-from tutti_providers.codex._subagents import SubAgents
-from tutti_providers.codex.schema.items import (
-    CollabAgentToolCallItem,
-    SubAgentActivityItem,
-    ThreadItem,
-    ThreadStatus,
-    Turn,
-    UnknownItem,
-    decode_item,
-)
+from tutti_providers.codex._subagents import SubAgents, agents_in
+from tutti_providers.codex._thread_turns import ThreadTurns
+from tutti_providers.codex.schema.items import Turn, UnknownItem, decode_item
 from tutti_providers.codex.schema.notifications import (
     QUIET_METHODS,
     Head,
@@ -51,7 +45,6 @@ from tutti_side.contract import (
     EventSink,
     MessageDelta,
     SessionUpdated,
-    StatePatch,
     TurnCanceled,
     TurnFailed,
     TurnId,
@@ -72,9 +65,6 @@ TURN_BEGIN_WAIT_S = 5.0
 Seen on 0.163: sent right behind the answer to ``turn/start``, an interrupt is refused ("no active turn"), and the turn
 runs on. ``turn/started`` comes some 50 ms after that answer, also with a tool server that is slow to start.
 """
-
-ENDED_TURNS_MAX = 64
-"""Ended turns remembered: a turn can end before its start is answered."""
 
 
 class CodexThread:
@@ -109,12 +99,7 @@ class CodexThread:
         self.thread_id = ""
         self.source = source
         self.instructions = instructions
-        self.starting = False
-        self.start_settled = trio.Event()
-        self.active_turn: TurnId | None = None
-        self.turn_began = trio.Event()
-        self.turn_ended = trio.Event()
-        self.has_turn = False
+        self.turns = ThreadTurns(on_busy, lambda turn_id: on_doubt(self, turn_id))
         self.had_context = False
         self.is_stopped = False
         """True once its close has ended its turn and its commands."""
@@ -130,13 +115,6 @@ class CodexThread:
         self._sink: EventSink | None = sink
         self._closing = False
         self.interactions = ThreadInteractions(asker, self.unread, in_side=source is not None)
-        self._ended_turns: dict[str, None] = {}
-        self._open_turns: dict[TurnId, trio.Event] = {}
-        self._doubted: dict[TurnId, bool] = {}
-        self._given_up: dict[str, None] = {}
-        self._is_resting = False
-        self._on_busy = on_busy
-        self._on_doubt = on_doubt
         self._on_late_begin = on_late_begin
         self.sub_agents = SubAgents()
         self._on_sub_agent = on_sub_agent
@@ -177,7 +155,7 @@ class CodexThread:
         self.thread_id = thread_id
         self._settings = settings
         if is_persisted:
-            self.has_turn = True
+            self.turns.has_any = True
             self.first_item.set()
 
     def begin_close(self) -> None:
@@ -197,7 +175,7 @@ class CodexThread:
         self.deliveries += 1
         events: list[Event] = []
         append = events.append
-        given_up = self._given_up
+        given_up = self.turns.given_up
         size_bytes = 0
         for message in messages:
             head = message.params
@@ -211,7 +189,7 @@ class CodexThread:
                 size_bytes += len(message.line)
             elif message.id is not None:
                 heard = self._sink is not None and not self._closing
-                append(self.interactions.take(message, heard=heard, ended_turns=self._ended_turns))
+                append(self.interactions.take(message, heard=heard, ended_turns=self.turns.over))
                 size_bytes += len(message.line)
             else:
                 for event in self._normalise(message):
@@ -219,7 +197,7 @@ class CodexThread:
                     size_bytes += size_of(event, len(message.line))
         if events and self._sink is not None:
             self._sink.emit(events, size_bytes)
-        if self._is_resting:
+        if self.turns.is_resting:
             self.doubt()
 
     def adopt(self, agent_id: str) -> None:
@@ -249,14 +227,7 @@ class CodexThread:
         """End: the process or its pipe is gone."""
         self.lost = True
         self.exit_status = exit_status
-        self.starting = False
-        self.start_settled.set()
-        self.active_turn = None
-        self.turn_began.set()
-        for ended in self._open_turns.values():
-            ended.set()
-        self._open_turns.clear()
-        self.turn_ended.set()
+        self.turns.lose()
         self.first_item.set()
         self.interactions.forget()
         self._end("lost")
@@ -275,107 +246,40 @@ class CodexThread:
     @property
     def is_busy(self) -> bool:
         """True while a turn is active, or one may be about to be."""
-        return self.starting or self.active_turn is not None
+        return self.turns.is_busy
 
-    def begin_start(self) -> None:
-        """A ``turn/start`` is about to be sent."""
-        self._on_busy()
-        self.starting = True
-        self.start_settled = trio.Event()
+    @property
+    def active_turn(self) -> TurnId | None:
+        """The turn that runs, as far as is known."""
+        return self.turns.active
 
-    def end_start(self, turn: Turn | None) -> None:
-        """It has its outcome: the turn, or none. Runs at the answer's place in the wire order."""
-        self.starting = False
-        if turn is not None and turn.id not in self._ended_turns:
-            self._begin_turn(TurnId(turn.id))
-        self.start_settled.set()
+    @property
+    def turn_began(self) -> trio.Event:
+        """Set once the server has said that the active turn began; it can be interrupted then."""
+        return self.turns.began
+
+    def doubt(self) -> None:
+        """Have it found out whether the active turn still runs. Idempotent."""
+        self.turns.doubt()
+
+    def has_ended(self, turn_id: TurnId) -> bool:
+        """True when nothing of this turn is waited for any more: it has ended, or its thread is over."""
+        return turn_id in self.turns.over or self.is_over
 
     def note_late_start(self, turn_id: TurnId) -> None:
         """Take the word that a turn runs from an answer that nobody waited for any more: it can be interrupted then."""
         if self.active_turn is None and not self.has_ended(turn_id):
-            self._begin_turn(turn_id)
-
-    def ended_before(self) -> frozenset[str]:
-        """Return the turns that are over now, as far as they are remembered."""
-        return frozenset(self._ended_turns)
-
-    def has_ended(self, turn_id: TurnId) -> bool:
-        """True when nothing of this turn is waited for any more: it has ended, or its thread is over."""
-        return turn_id in self._ended_turns or self.is_over
-
-    async def wait_ended(self, turn_id: TurnId) -> None:
-        """Wait for a turn's end, or its thread's loss. Cancellation: harmless."""
-        ended = self._open_turns.get(turn_id)
-        if ended is None:
-            await trio.lowlevel.checkpoint()
-        else:
-            await ended.wait()
-
-    def _begin_turn(self, turn_id: TurnId) -> None:
-        self.has_turn = True
-        self._is_resting = False
-        before = self.active_turn
-        if before != turn_id:
-            self._on_busy()
-            self.active_turn = turn_id
-            self.turn_began = trio.Event()
-            self.turn_ended = self._open_turns[turn_id] = trio.Event()
-            if before is not None:
-                self.doubt_replaced(before)
-
-    def _end_turn(self, turn_id: TurnId) -> bool:
-        """Note a turn's end; False when it had ended before."""
-        if turn_id in self._ended_turns:
-            return False
-        self._ended_turns[turn_id] = None
-        if len(self._ended_turns) > ENDED_TURNS_MAX:
-            del self._ended_turns[next(iter(self._ended_turns))]
-        self._doubted.pop(turn_id, None)
-        ended = self._open_turns.pop(turn_id, None)
-        if ended is not None:
-            ended.set()
-        if self.active_turn == turn_id:
-            self.active_turn = None
-            self.turn_began.set()
-            self.turn_ended.set()
-        return True
-
-    # Turns whose end was perhaps not told
-
-    def doubt(self) -> None:
-        """Have it found out whether the active turn still runs: something says that it may not. Idempotent."""
-        if self.active_turn is not None and self.active_turn not in self._doubted:
-            self._doubted[self.active_turn] = False
-            self._on_doubt(self, self.active_turn)
-
-    def doubt_replaced(self, turn_id: TurnId) -> None:
-        """Have it found out how a turn ended: another one is active in its place, and one runs at a time."""
-        is_new = turn_id not in self._doubted
-        self._doubted[turn_id] = True
-        if is_new:
-            self._on_doubt(self, turn_id)
-
-    def is_replaced(self, turn_id: TurnId) -> bool:
-        """True for a turn that can't be the one that runs."""
-        return self._doubted.get(turn_id, False)
-
-    def trust(self, turn_id: TurnId) -> None:
-        """Take the server's word that a doubted turn runs."""
-        self._doubted.pop(turn_id, None)
-        self._is_resting = False
+            self.turns.begin(turn_id)
 
     def conclude(self, turn: Turn) -> None:
         """End a doubted turn as the server, when asked, says that it ended."""
-        if turn.id not in self._ended_turns:
+        if turn.id not in self.turns.over:
             self.unread["missing end"] += 1
             self._emit(list(self._end_events(turn)))
 
     def give_up(self, turn_id: TurnId) -> None:
         """End a doubted turn of which nobody can say how it ended. What is still said of it is dropped, and counted."""
-        if self._end_turn(turn_id):
-            self._given_up[turn_id] = None
-            if len(self._given_up) > ENDED_TURNS_MAX:
-                del self._given_up[next(iter(self._given_up))]
+        if self.turns.give_up(turn_id):
             self.unread["missing end"] += 1
             settled = self.interactions.refuse_turn(turn_id)  # the server may wait for it still
             self._emit([*settled, TurnFailed(turn_id, "", reason="terminal_event_missing")])
@@ -408,11 +312,11 @@ class CodexThread:
     def _event_of(self, notification: Notification) -> Event | None:
         if isinstance(notification, TurnStarted):
             turn_id = TurnId(notification.turn.id)
-            if turn_id in self._given_up:
+            if turn_id in self.turns.given_up:
                 self._on_late_begin(self, turn_id)
-            if turn_id in self._ended_turns:
+            if turn_id in self.turns.over:
                 return None
-            self._begin_turn(turn_id)
+            self.turns.begin(turn_id)
             if self.turn_began.is_set():
                 self.unread["repeated start"] += 1
                 return None
@@ -424,8 +328,8 @@ class CodexThread:
             return self.interactions.resolved(notification.request_id)
         elif isinstance(notification, ThreadStatusChanged):
             # At a turn's end this comes right before the word of it; so it is looked at after the whole read.
-            self._is_resting = notification.status.type != "active"
-            return _state_of(notification.status)
+            self.turns.is_resting = notification.status.type != "active"
+            return state_event(notification.status)
         elif isinstance(notification, ThreadSettingsUpdated):
             settings = notification.thread_settings
             self._settings = SourceSettings.of_update(settings)
@@ -439,7 +343,7 @@ class CodexThread:
     def _end_events(self, turn: Turn) -> Sequence[Event]:
         """Say a turn's end, once, and before it the end of what it asked."""
         turn_id = TurnId(turn.id)
-        if not self._end_turn(turn_id):
+        if not self.turns.end(turn_id):
             self.unread["repeated end"] += 1
             return ()
         settled = self.interactions.turn_ended(turn_id)
@@ -465,22 +369,3 @@ class CodexThread:
         if isinstance(item, UnknownItem):
             self.unread["not modelled"] += 1
         return item_completed_event(turn_id, item)
-
-
-def agents_in(item: ThreadItem, thread_id: str) -> tuple[str, ...]:
-    """Return the sub-agents of a thread that an item of it names."""
-    if isinstance(item, CollabAgentToolCallItem) and item.sender_thread_id == thread_id:
-        return item.receiver_thread_ids
-    return (item.agent_thread_id,) if isinstance(item, SubAgentActivityItem) else ()
-
-
-_STATUSES = {"idle": "idle", "active": "active", "systemError": "error", "notLoaded": "unloaded"}
-_WAITING = {"waitingOnApproval": "approval", "waitingOnUserInput": "input"}
-
-
-def _state_of(status: ThreadStatus) -> StatePatch | None:
-    """Say what a thread is doing in the contract's words; None for a status that we don't know."""
-    known = _STATUSES.get(status.type)
-    if known is None:
-        return None
-    return StatePatch(known, tuple(_WAITING[flag] for flag in status.active_flags if flag in _WAITING))

@@ -31,7 +31,7 @@ async def interrupt_turn(
 
     Cancellation: may have been sent.
     """
-    ended = thread.turn_ended
+    ended = thread.turns.ended
     if thread.active_turn != turn_id:
         raise TurnNotActiveError(turn_id)
     if thread.interrupting == turn_id:
@@ -88,7 +88,7 @@ async def steer_turn(
 def _doubt(thread: CodexThread, turn_id: TurnId, refused: RequestRefusedError | None) -> None:
     """Neither an answer to an interrupt nor a refusal proves a turn's end: it is asked about if none comes."""
     if refused is not None and names_another_turn(refused) and not thread.has_ended(turn_id):
-        thread.doubt_replaced(turn_id)
+        thread.turns.doubt_replaced(turn_id)
     elif thread.active_turn == turn_id:
         thread.doubt()
 

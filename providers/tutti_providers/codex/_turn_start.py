@@ -79,11 +79,11 @@ class _TurnStart:
         self._live = live
         self._turn_id: TurnId | None = None
         self._abandoned = False
-        self._ended_before = live.thread.ended_before()
+        self._ended_before = frozenset(live.thread.turns.over)
         self.merged_into: TurnId | None = None
         """The turn that was over before this was sent, and yet is what the server answered with."""
-        live.thread.begin_start()
-        self._settled = live.thread.start_settled
+        live.thread.turns.begin_start()
+        self._settled = live.thread.turns.start_settled
 
     def take_answer(self, outcome: Outcome) -> None:
         turn: Turn | None = None
@@ -94,7 +94,7 @@ class _TurnStart:
                     self.merged_into, turn = TurnId(turn.id), None
         finally:
             if not self._settled.is_set():
-                self._live.thread.end_start(turn)
+                self._live.thread.turns.end_start(turn)
         if self.merged_into is not None:
             self._live.connection.interrupt_over(self._live.thread, self.merged_into)
         if turn is not None:
@@ -122,7 +122,7 @@ class _TurnStart:
         with trio.move_on_after(START_ANSWER_WAIT_S):
             await self._settled.wait()
         if not self._settled.is_set():
-            self._live.thread.end_start(None)
+            self._live.thread.turns.end_start(None)
 
     def _interrupt(self) -> None:
         turn_id = self._turn_id

@@ -2,8 +2,9 @@
 
 Which connection, which thread and in which order; the parts decide the rest: `_live_connection` (the one app-server),
 `_connection` (process, peer, late work), `_router` (which message goes where), `_creation` and `_side_open` (threads on
-their way), `_thread` (normalising, the active turn), `_turn_start` and `_turn_control` (what a turn is asked for),
-`_closing` (how a thread ends), `_asking` (what waits for its user), `_settings` (what a Side carries).
+their way), `_thread` (normalising), `_thread_turns` (which turn is active), `_turn_start` and `_turn_control` (what a
+turn is asked for), `_closing` (how a thread ends), `_asking` (what waits for its user), `_settings` (what a Side
+carries).
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -209,7 +210,7 @@ class CodexAdapter:
         live = self._live.get(source)
         if live is None or live.thread.lost:
             return SideCapabilities.unsupported("the source has no live connection")
-        if not live.thread.has_turn:
+        if not live.thread.turns.has_any:
             return SideCapabilities.unsupported("the source has no turn yet, so there is nothing to branch")
         return live.connection.attestation.capabilities()
 

@@ -79,10 +79,10 @@ async def test_a_real_server_refuses_input_for_a_turn_that_is_not_active_in_the_
             if active:
                 running = await holder.send(TASK)
                 await bench.wire.wait_said("one ")
-            thread.active_turn, kept = turn.id, thread.active_turn
+            thread.turns.active, kept = turn.id, thread.turns.active
             with pytest.raises(TurnNotActiveError) as raised:
                 await bench.adapters[-1].steer(holder.scope.ref, turn.id, ())
-            thread.active_turn = kept
+            thread.turns.active = kept
             refused: Any = raised.value.__cause__
             words = "expected active turn id" if active else "no active turn"
             assert refused.server_message.startswith(words)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tutti_providers.codex import _thread
+from tutti_providers.codex import _thread_turns
 from tutti_providers.codex._thread import CodexThread
 from tutti_providers.codex.schema.items import Turn
 from tutti_providers.codex.schema.notifications import Head
@@ -182,17 +182,17 @@ ORDERS = [order for size in (2, 3) for order in itertools.permutations(["answer"
 @pytest.mark.parametrize("order", ORDERS, ids=" ".join)
 def test_the_active_turn_is_known_in_every_order_of_answer_start_and_end(lab: Lab, order: tuple[str, ...]) -> None:
     """F5, T7, T11: an end that comes before everything else is not lost, and nothing brings the turn back to life."""
-    lab.thread.begin_start()
+    lab.thread.turns.begin_start()
     for what in order:
         if what == "answer":
-            lab.thread.end_start(answer())
+            lab.thread.turns.end_start(answer())
         else:
             lab.say(started() if what == "started" else completed())
     ended = "completed" in order
     assert lab.thread.active_turn == (None if ended else TURN)
     assert lab.thread.is_busy is (not ended or "answer" not in order)
     assert lab.sink.turns.count(TurnCompleted(TURN)) == ended
-    assert lab.thread.start_settled.is_set() is ("answer" in order)
+    assert lab.thread.turns.start_settled.is_set() is ("answer" in order)
     if ended and TurnStarted(TURN) in lab.sink.turns:
         assert lab.sink.turns == [TurnStarted(TURN), TurnCompleted(TURN)]
 
@@ -209,9 +209,9 @@ def test_another_turns_end_leaves_the_active_one_running(lab: Lab) -> None:
     """F1, F8: a late end of an earlier turn."""
     lab.say(started("turn-0"), started(), completed("turn-0"))
     assert lab.thread.active_turn == TURN
-    assert not lab.thread.turn_ended.is_set()
+    assert not lab.thread.turns.ended.is_set()
     lab.say(completed())
-    assert lab.thread.turn_ended.is_set()
+    assert lab.thread.turns.ended.is_set()
 
 
 def test_an_item_after_its_turns_end_is_still_told_and_starts_nothing(lab: Lab) -> None:
@@ -223,19 +223,19 @@ def test_an_item_after_its_turns_end_is_still_told_and_starts_nothing(lab: Lab) 
 
 def test_a_start_that_fails_frees_the_thread(lab: Lab) -> None:
     """Our choice: the hook says none."""
-    lab.thread.begin_start()
+    lab.thread.turns.begin_start()
     busy = [lab.thread.is_busy]
-    lab.thread.end_start(None)
+    lab.thread.turns.end_start(None)
     assert [*busy, lab.thread.is_busy] == [True, False]
-    assert not lab.thread.has_turn
+    assert not lab.thread.turns.has_any
 
 
 def test_only_so_many_ended_turns_are_remembered(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """R12."""
-    monkeypatch.setattr(_thread, "ENDED_TURNS_MAX", 3)
+    monkeypatch.setattr(_thread_turns, "ENDED_TURNS_MAX", 3)
     for number in range(10):
         lab.say(started(f"turn-{number}"), completed(f"turn-{number}"))
-    assert list(lab.thread._ended_turns) == ["turn-7", "turn-8", "turn-9"]
+    assert list(lab.thread.turns.over) == ["turn-7", "turn-8", "turn-9"]
 
 
 # its end
@@ -250,21 +250,21 @@ def test_a_thread_without_a_sink_still_follows_its_turn_and_refuses_requests(lab
     lab.say(delta("a"), request, completed())
     assert len(lab.sink.batches) == told
     assert lab.refusals.answered == [0]
-    assert lab.thread.turn_ended.is_set()
+    assert lab.thread.turns.ended.is_set()
     lab.thread.connection_lost(1)
     assert lab.sink.ends == []
 
 
 def test_a_lost_connection_settles_whatever_waits_and_is_told_once(lab: Lab) -> None:
     """R8, R9, F14, T16."""
-    lab.thread.begin_start()
+    lab.thread.turns.begin_start()
     lab.say(started())
     lab.thread.connection_lost(-9)
     lab.thread.connection_lost(-9)
     lab.thread.crash(ValueError("a bug"))
     assert lab.sink.ends == ["lost"]
     assert (lab.thread.lost, lab.thread.exit_status, lab.thread.is_busy) == (True, -9, False)
-    for event in (lab.thread.start_settled, lab.thread.turn_ended, lab.thread.first_item):
+    for event in (lab.thread.turns.start_settled, lab.thread.turns.ended, lab.thread.first_item):
         assert event.is_set()
 
 

@@ -283,7 +283,7 @@ async def close_while_a_turn_starts(stage: Stage, cut: Cut) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(begin_a_turn)
         await trio.testing.wait_all_tasks_blocked()
-        assert stage.adapter._live[NEW].thread.starting
+        assert stage.adapter._live[NEW].thread.turns.starting
         with cut.cancelling():
             await stage.adapter.close(NEW)
 
