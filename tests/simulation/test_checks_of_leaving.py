@@ -24,6 +24,7 @@ from tutti_side.testing.simulation.checks.releases import (
     what_waits_is_declined_before_its_release,
 )
 from tutti_side.testing.simulation.checks.sequence import turns_end_once_and_as_the_provider_said
+from tutti_side.testing.simulation.checks.wire import parents_are_left_alone
 from tutti_side.testing.simulation.records import (
     Answered,
     Asked,
@@ -42,6 +43,7 @@ from tutti_side.testing.simulation.records import (
     SeenEvent,
     SideEnded,
     SideOpened,
+    Stored,
     SubscriptionBegan,
     SubscriptionEnded,
     TurnAnswered,
@@ -115,6 +117,14 @@ GIVEN_UP = told(
     type="turn.failed",
     status="terminal_event_missing",
     turn="t",
+)
+STARTED = [call(0, 1, "start", "p0"), told(0, JobEnded, job=1, call=1, outcome="ok", child="P")]
+REPORTED = told(
+    2,
+    Stored,
+    what="report",
+    owner="p0",
+    text='{"events":[{"type":"turn.failed","turn_id":"t","message":"","reason":"terminal_event_missing"}]}',
 )
 JOINED = [
     call(1, 1, "open", "w/s1", source="p0", request="r"),
@@ -287,6 +297,18 @@ CASES: dict[str, tuple[Check, str, list[Told], list[Told]]] = {
         "R3",
         [*opened(), GIVEN_UP, seen(3, 3, "message.delta", turn="u", text="x")],
         [*opened(), GIVEN_UP, seen(3, 3, "message.delta", turn="t", text="x")],
+    ),
+    "a session's turn that was given up and is interrupted": (
+        parents_are_left_alone,
+        "R7",
+        [*STARTED, REPORTED, told(3, InterruptAsked, child="P", turn="t")],
+        [*STARTED, REPORTED, told(3, InterruptAsked, child="P", turn="u")],
+    ),
+    "a session's turn that is interrupted and given up then": (
+        parents_are_left_alone,
+        "R7",
+        [*STARTED, REPORTED, told(3, InterruptAsked, child="P", turn="t")],
+        [*STARTED, told(1, InterruptAsked, child="P", turn="t"), REPORTED],
     ),
     "an open that fails since another was cut": (
         joined_opens_outlive_each_other,

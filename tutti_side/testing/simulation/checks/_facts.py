@@ -28,7 +28,7 @@ from tutti_side.testing.simulation.records import (
     World,
 )
 
-__all__ = ["CALM_S", "Call", "Context", "Facts", "Violation"]
+__all__ = ["CALM_S", "GIVEN_UP", "Call", "Context", "Facts", "Violation"]
 
 CALM_S = 120.0
 """So long after the storm everything that was given up is over: longer than any deadline, grace and bounded retry."""
@@ -36,7 +36,24 @@ CALM_S = 120.0
 EXPIRED = '"session.expired"'
 """Stands in the report of a session's end that nobody asked for; no text of an owner has it."""
 
+GIVEN_UP = "terminal_event_missing"
+"""Why a turn fails whose end nobody could tell."""
+
 _R = TypeVar("_R", bound=Record)
+
+
+class _ReportedEvent(msgspec.Struct):
+    """As much of it as is looked at."""
+
+    turn_id: str = ""
+    reason: str | None = None
+
+
+class _Report(msgspec.Struct):
+    events: tuple[_ReportedEvent, ...] = ()
+
+
+_REPORT = msgspec.json.Decoder(_Report)
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +118,8 @@ class Facts:
         """Index of the first record in the calm; None when there is none."""
         self.expired = self._expired()
         """Session → index of the report, or event, that it ended without its user's wish."""
+        self.given_up = self._given_up()
+        """Owner and turn that failed for want of an end → index of the first report, or event, of it."""
         self.calls = self._calls()
         self.branches = self._branches()
         self.side_children: dict[str, str] = {}
@@ -140,6 +159,17 @@ class Facts:
             is_event = isinstance(record, SeenEvent) and record.type == "session.expired"
             if isinstance(record, Stored | SeenEvent) and (is_report or is_event) and not self.is_side(record.owner):
                 found.setdefault(record.owner, index)
+        return found
+
+    def _given_up(self) -> dict[tuple[str, str], int]:
+        found: dict[tuple[str, str], int] = {}
+        for index, record in self.all_of(Stored, SeenEvent):
+            if isinstance(record, SeenEvent) and record.type == "turn.failed" and record.status == GIVEN_UP:
+                found.setdefault((record.owner, record.turn), index)
+            elif isinstance(record, Stored) and record.what == "report" and GIVEN_UP in record.text:
+                for event in _REPORT.decode(record.text).events:
+                    if event.reason == GIVEN_UP:
+                        found.setdefault((record.owner, event.turn_id), index)
         return found
 
     def _find_calm(self) -> int | None:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from tutti_side.testing.simulation.checks._facts import Call, Facts, Violation
-from tutti_side.testing.simulation.checks.sequence import GIVEN_UP
 from tutti_side.testing.simulation.records import (
     BranchAnswered,
     ConnectionEnded,
@@ -11,7 +10,6 @@ from tutti_side.testing.simulation.records import (
     HostStopping,
     InterruptAsked,
     ReleaseAsked,
-    SeenEvent,
     TurnAnswered,
     TurnAsked,
     TurnBegan,
@@ -85,13 +83,9 @@ def _check_turn(facts: Facts, call: Call, asked: int, child: str) -> Iterator[Vi
 
 def given_up_turns_do_not_run_on(facts: Facts) -> Iterator[Violation]:
     """R6: a turn that failed for want of an end, and whose begin is told after that, is interrupted at once."""
-    given_up: dict[tuple[str, str], int] = {}
-    for index, event in facts.each(SeenEvent):
-        if event.type == "turn.failed" and event.status == GIVEN_UP:
-            given_up.setdefault((event.owner, event.turn), index)
     for began, told in facts.each(TurnBegan):
         owner = facts.owner_of.get(told.child, "")
-        if given_up.get((owner, told.turn), began) >= began:
+        if facts.given_up.get((owner, told.turn), began) >= began:
             continue
         end = _runs_on(facts, (told.child, told.turn), began, told.at_s, told.connection)
         if end is not None:

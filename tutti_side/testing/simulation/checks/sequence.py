@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tutti_side.testing.simulation.checks._facts import Facts, Violation
+from tutti_side.testing.simulation.checks._facts import GIVEN_UP, Facts, Violation
 from tutti_side.testing.simulation.records import SeenEvent, SubscriptionEnded, TurnBegan, TurnEnded
 
 __all__ = ["numbers_have_no_gap", "texts_are_what_was_said", "turns_end_once_and_as_the_provider_said"]
@@ -14,9 +14,6 @@ TERMINAL = ("session.closed", "session.expired")
 TURN_ENDS = {"turn.completed": "completed", "turn.failed": "failed", "turn.canceled": "canceled"}
 """Events that end a turn → what the provider calls it."""
 
-
-GIVEN_UP = "terminal_event_missing"
-"""Why a turn fails whose end nobody could tell."""
 
 DOUBT_S = 5.0
 """A turn is not called failed for want of an end before it has run for so long."""

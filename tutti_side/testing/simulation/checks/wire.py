@@ -31,9 +31,9 @@ SETTLED = ("ok", "SessionBusyError", "TurnFailedError", "TurnCanceledError")
 def parents_are_left_alone(facts: Facts) -> Iterator[Violation]:
     """R7: a session's turn is interrupted, and the session released, only on its own user's account.
 
-    That is: a cancel of that turn, a question that was given up, its close or delete, its provider's loss, a start that
-    came to nothing, or the host's stop. What an agent does that the session called goes with any of these; it is let go
-    when it is done.
+    That is: a cancel of that turn, a question that was given up, the turn's failing for want of an end, its close or
+    delete, its provider's loss, a start that came to nothing, or the host's stop. What an agent does that the session
+    called goes with any of these; it is let go when it is done.
     """
     parents = {called.child: called.parent for _, called in facts.each(AgentCalled)}
     stopping: set[int] = set()
@@ -68,7 +68,7 @@ def _was_wanted(facts: Facts, owner: str, index: int, turn: str | None, *, is_re
     """True when an owner's user had reason to end a turn (None: any), or to release the session, before a record."""
     if not owner:
         return is_release  # a session whose start was given up is nobody's
-    if facts.expired.get(owner, index) < index:
+    if facts.expired.get(owner, index) < index or facts.given_up.get((owner, turn or ""), index) < index:
         return True
     for call in facts.calls:
         job = call.job
