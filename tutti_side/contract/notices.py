@@ -1,7 +1,7 @@
 """What a provider says that belongs to no session: warnings of its configuration, the account's allowances. Pure.
 
-A provider puts them into a `NoticePort`; a host keeps the latest and tells its own port. None of them is an event: there
-is no stream that they would be in, and a Side must not learn of others by them.
+A provider puts them into a `NoticePort`; a host keeps the latest and tells its own port. None of them is an event:
+there is no stream that they would be in, and a Side must not learn of others by them.
 """
 
 from typing import Literal, Protocol
