@@ -240,7 +240,7 @@ class RealHost:
             await host.close_side(op.source, op.who, op.request)
         elif op.kind == "finish":
             scope = model.handles.get(op.who, op.who)
-            provider.gate(f"turn {model.turns[scope].call}").set()
+            provider.gate(f"turn {model.scopes.turns[scope].call}").set()
         elif op.kind == "pass":
             provider.gate(gate_of(op.who, model.sides[op.who].branch)).set()
         elif op.kind == "lose":
@@ -365,13 +365,13 @@ def view_of(model: Model) -> View:
     return View(
         outcomes=dict(model.calls),
         heard={
-            number: list(enumerate(model.logs.get(scope, [])[first:], first + 1))
-            for number, (scope, first) in model.heard.items()
+            number: list(enumerate(model.scopes.logs.get(scope, [])[first:], first + 1))
+            for number, (scope, first) in model.scopes.heard.items()
         },
         asked=model.asked,
         sessions=sum(state in ("live", "starting") for state in model.sessions.values()),
         sides=sides,
-        interactions=sum(states.count("open") for states in model.interactions.values()),
+        interactions=sum(states.count("open") for states in model.scopes.interactions.values()),
     )
 
 
@@ -489,13 +489,13 @@ def choose(model: Model, op: Operation) -> Operation | None:
         return msgspec.structs.replace(op, number=pending[op.number % len(pending)])
     if not op.who and op.kind in TO_OWNER:
         known = [*model.handles, *model.opened]
-        asks = [name for name in known if model.interactions.get(model.handles.get(name, name))]
-        busy = [name for name in known if model.handles.get(name, name) in model.turns]
-        live = [name for name in known if model.handles.get(name, name) not in model.ends]
+        asks = [name for name in known if model.scopes.interactions.get(model.handles.get(name, name))]
+        busy = [name for name in known if model.handles.get(name, name) in model.scopes.turns]
+        live = [name for name in known if model.handles.get(name, name) not in model.scopes.ends]
         some = {"respond": asks, "finish": busy, "cancel": busy}.get(op.kind) or live or known
         op = msgspec.structs.replace(op, who=some[op.number % len(some)])
         if op.kind == "respond":  # what was asked last, mostly
-            states = model.interactions.get(model.handles.get(op.who, op.who), [])
+            states = model.scopes.interactions.get(model.handles.get(op.who, op.who), [])
             op = msgspec.structs.replace(op, number=max(0, len(states) - 1) if op.number < NUMBER_MAX else 0)
     if not op.source and op.kind not in ("start", "resume", "delete"):
         side = model.sides.get(op.who)
@@ -510,7 +510,7 @@ TO_OWNER = ("send", "ask", "cancel", "respond", "subscribe", "finish")
 def pending_calls(model: Model) -> set[int]:
     """Calls that have not ended."""
     begun = {call for side in model.sides.values() for call in (*side.openers, *side.leaving, *side.closing)}
-    begun |= {call for turn in model.turns.values() for call in turn.askers}
+    begun |= {call for turn in model.scopes.turns.values() for call in turn.askers}
     begun |= {call for queue in model.waiting.values() for call, _ in queue} | set(model.deletes)
     return begun - set(model.calls)
 
@@ -519,10 +519,10 @@ def ending(model: Model) -> list[Step]:
     """What ends every call: held opens pass, turns are finished or answered, and what still waits is left."""
     names = {scope: name for name, scope in model.handles.items()}
     todo = [Operation(kind="pass", who=name) for name in model.sides]
-    for scope, turn in model.turns.items():
+    for scope, turn in model.scopes.turns.items():
         who = names.get(scope, scope)
         side = model.sides.get(who, Side(source="", request=""))
-        last = len(model.interactions.get(scope, ())) - 1
+        last = len(model.scopes.interactions.get(scope, ())) - 1
         kind, what = ("finish", "") if turn.kind == "hold" else ("respond", "accept")
         todo.append(Operation(kind=kind, who=who, source=side.source, request=side.request, what=what, number=last))
     todo += [Operation(kind="leave")] * len(pending_calls(model))

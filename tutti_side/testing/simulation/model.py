@@ -1,7 +1,7 @@
 """The simplest description of what a host may do with sessions and Sides: dictionaries, and no runtime.
 
 `Model.begin` takes one call of a user; `Model.settle` lets everything happen that nothing holds back, in the order in
-which it waits. After both, `calls` has the outcome of each call that has ended, `logs` what each session or Side has
+which it waits. After both, `calls` has the outcome of each call that has ended, `scopes` what each session or Side has
 said so far, `asked` what has reached the provider. Time stands still: whatever is only bounded in time stays as it is.
 
 A session's lock is a queue (`waiting`): an open holds it while its provider branches, and a close, delete, resume or
@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-__all__ = ["Model", "Operation", "Side", "Turn"]
+from tutti_side.testing.simulation._model_scopes import Scopes
+
+__all__ = ["Model", "Operation", "Side"]
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,16 +50,6 @@ class Side(msgspec.Struct, kw_only=True):
     """Which of its id's branches at the provider this is, from 0."""
 
 
-class Turn(msgspec.Struct, kw_only=True):
-    """One that runs."""
-
-    kind: str
-    call: int
-    """Which began it."""
-    askers: list[int] = []
-    """Calls that wait for its answer; one that is left interrupts it."""
-
-
 class Model:
     """All there is.
 
@@ -71,22 +63,15 @@ class Model:
         """Name → live, starting, or why it is over."""
         self.handles: dict[str, str] = {}
         """Name → the scope that its user's newest handle stands for."""
-        self.ends: dict[str, str] = {}
-        """Scope → why it ended."""
         self.kept: set[str] = set()
         self.contexts: dict[str, str] = {}
         self.sides: dict[str, Side] = {}
         self.opened: dict[str, None] = {}
         """Sides that a user got a handle of, in their order."""
-        self.turns: dict[str, Turn] = {}
-        self.interactions: dict[str, list[str]] = {}
-        """Scope → open, answered or superseded, each in its turn."""
         self.waiting: dict[str, list[tuple[int, Operation]]] = {}
         self.submits: set[str] = set()
         self.calls: dict[int, str] = {}
-        self.logs: dict[str, list[str]] = {}
-        self.heard: dict[int, tuple[str, int]] = {}
-        """Call → the scope that it listens to, and how much that had said before."""
+        self.scopes = Scopes(self.calls)
         self.asked: dict[str, list[str]] = {}
         self._openings = openings
         self._before: dict[str, str] = {}
@@ -137,21 +122,21 @@ class Model:
                 self._close_side(name, side, "host_stopped")
         for name, state in self.sessions.items():
             if state == "live":
-                self._end_scope(self.handles[name], "host_stopped")
+                self.scopes.end(self.handles[name], "host_stopped")
 
     def allows(self, op: Operation) -> bool:
         """False when a user could not make this call: there is no handle, or nothing to let go on."""
         if op.kind in ("close session", "context"):
             return op.who in self.handles
         if op.kind == "finish":
-            return self._scope(op.who) in self.turns and self.turns[self._scope(op.who)].kind == "hold"
+            return self._scope(op.who) in self.scopes.turns and self.scopes.turns[self._scope(op.who)].kind == "hold"
         if op.kind == "pass":
             side = self.sides.get(op.who)
             return side is not None and side.state in ("branching", "draining")
         if op.kind == "leave":
             return op.number not in self.calls
         if op.kind == "cancel" and op.who in self.handles:
-            return self._scope(op.who) in self.turns
+            return self._scope(op.who) in self.scopes.turns
         if op.kind in ("send", "ask", "cancel", "respond", "subscribe"):
             return op.who in self.handles or (op.who in self.opened if op.kind == "ask" else self._is_side(op.who))
         return True
@@ -161,12 +146,6 @@ class Model:
 
     def _scope(self, who: str) -> str:
         return self.handles.get(who, who)
-
-    def _say(self, scope: str, *events: str) -> None:
-        self.logs.setdefault(scope, []).extend(events)
-
-    def _hear(self, call: int, scope: str) -> None:
-        self.heard[call] = scope, len(self.logs.get(scope, ()))
 
     # Sessions
 
@@ -186,7 +165,7 @@ class Model:
 
     def _taken(self, who: str) -> str:
         """One id is one thing."""
-        is_taken = self.sessions.get(who) in ("live", "starting") or who in self.sides or who in self.ends
+        is_taken = self.sessions.get(who) in ("live", "starting") or who in self.sides or who in self.scopes.ends
         return "SessionConflictError" if is_taken else ""
 
     def _begin_session(self, call: int, op: Operation, problem: str) -> None:
@@ -212,20 +191,20 @@ class Model:
             scope = self.handles[op.who] = f"{op.who}#{self._starts}"
             self.sessions[op.who] = "live"
             self.kept.add(op.who)
-            self._say(scope, "session.started")
-            self._hear(call, scope)
+            self.scopes.say(scope, "session.started")
+            self.scopes.hear(call, scope)
         elif op.kind == "delete":
             if self.sessions.get(op.who) == "live":
-                self._end_scope(self.handles[op.who], "source_deleted")
+                self.scopes.end(self.handles[op.who], "source_deleted")
             self._forget(call, op.who)
         else:
             scope, _, what = op.what.partition("|")
             if op.kind == "close session":
-                if scope not in self.ends:
+                if scope not in self.scopes.ends:
                     self.sessions[op.who] = "closed"
-                    self._end_scope(scope, "closed")
-            elif scope in self.ends:
-                self.calls[call] = f"SessionExpiredError {self.ends[scope]}"
+                    self.scopes.end(scope, "closed")
+            elif scope in self.scopes.ends:
+                self.calls[call] = f"SessionExpiredError {self.scopes.ends[scope]}"
             else:
                 self.contexts[op.who] = what
         return True
@@ -261,12 +240,12 @@ class Model:
                 self.calls[call] = "SideInProgressError"
             elif side.state == "open":
                 self.calls[call] = "ok"
-                self._hear(call, op.who)
+                self.scopes.hear(call, op.who)
             else:
                 side.openers.append(call)
-        elif op.who in self.ends:
-            self.calls[call] = f"SideExpiredError {self.ends[op.who]}"
-        elif op.who in self.sessions or op.source in self.sides or op.source in self.ends:
+        elif op.who in self.scopes.ends:
+            self.calls[call] = f"SideExpiredError {self.scopes.ends[op.who]}"
+        elif op.who in self.sessions or op.source in self.sides or op.source in self.scopes.ends:
             self.calls[call] = "SideConflictError"
         else:
             self.sides[op.who] = Side(source=op.source, request=op.request, openers=[call])
@@ -303,9 +282,9 @@ class Model:
         self.opened[name] = None
         for call in side.openers:
             self.calls[call] = "ok"
-            self._hear(call, name)
+            self.scopes.hear(call, name)
         side.openers = []
-        self._say(name, "session.started")
+        self.scopes.say(name, "session.started")
 
     def _fail(self, name: str, side: Side) -> None:
         for call in side.openers:
@@ -329,7 +308,7 @@ class Model:
         """Close it, in whatever state it is; what its provider still holds drains."""
         if side.state == "open":
             del self.sides[name]
-            self._end_scope(name, reason)
+            self.scopes.end(name, reason)
             return
         side.used_up = side.used_up or reason
         for call in side.openers:
@@ -352,7 +331,7 @@ class Model:
     def _drained(self, name: str, side: Side) -> None:
         del self.sides[name]
         if side.used_up:
-            self.ends[name] = side.used_up
+            self.scopes.ends[name] = side.used_up
         for call in side.leaving:
             self.calls[call] = "cancelled"
         for call in side.closing:
@@ -373,15 +352,15 @@ class Model:
         """Why a call about a session or Side is refused, in the words of an error; empty when it is open."""
         scope = self._scope(op.who)
         if op.who in self.handles:
-            return f"SessionExpiredError {self.ends[scope]}" if scope in self.ends else ""
+            return f"SessionExpiredError {self.scopes.ends[scope]}" if scope in self.scopes.ends else ""
         side = self.sides.get(op.who)
         if op.kind == "ask":  # by its handle, so nothing but the Side itself is in the way
-            return f"SideExpiredError {self.ends[op.who]}" if op.who in self.ends else ""
+            return f"SideExpiredError {self.scopes.ends[op.who]}" if op.who in self.scopes.ends else ""
         if side is not None and (side.source, side.request) != (op.source, op.request):
             return "SideConflictError"
         if side is not None:
             return "" if side.state == "open" else "SideInProgressError"
-        return f"SideExpiredError {self.ends[op.who]}" if op.who in self.ends else "SideNotFoundError"
+        return f"SideExpiredError {self.scopes.ends[op.who]}" if op.who in self.scopes.ends else "SideNotFoundError"
 
     def _send(self, call: int, op: Operation) -> None:
         scope = self._scope(op.who)
@@ -389,7 +368,7 @@ class Model:
         is_session = op.who in self.handles
         if not problem and not is_session and op.submit in self.submits:
             problem = "SideConflictError"
-        if not problem and scope in self.turns:
+        if not problem and scope in self.scopes.turns:
             problem = "SessionBusyError" if is_session else "SideBusyError"
         if problem:
             self.calls[call] = problem
@@ -398,93 +377,40 @@ class Model:
             self.submits.add(op.submit)
         context = self.contexts.get(op.who, "") if is_session else ""
         self.asked.setdefault(op.who, []).append(f"exec {op.what} {context}")
-        turn = self.turns[scope] = Turn(kind=op.what, call=call)
-        if op.kind == "ask":
-            turn.askers.append(call)
-        else:
-            self.calls[call] = "ok"
-        self._say(scope, "turn.started")
-        if op.what == "say":
-            self._end_turn(scope, "completed", "said")
-        elif op.what == "fail":
-            self._end_turn(scope, "failed")
-        elif op.what == "drop":
+        self.scopes.begin_turn(scope, op.what, call, is_asked=op.kind == "ask")
+        if op.what == "drop":
             side = self.sides.get(op.who)
             self._lose_connection(op.who if side is not None and side.own_connection else "")
-        elif op.what == "ask":
-            self.interactions.setdefault(scope, []).append("open")
-            self._say(scope, "interaction.requested")
-
-    def _end_turn(self, scope: str, how: str, text: str = "") -> None:
-        turn = self.turns.pop(scope, None)
-        if turn is None:
-            return
-        if text:
-            self._say(scope, f"message.delta {text}", f"message.updated {text}")
-        self._supersede(scope)
-        self._say(scope, f"turn.{how}")
-        outcomes = {"completed": f"ok {text}", "failed": "TurnFailedError", "canceled": "TurnCanceledError"}
-        for call in turn.askers:
-            self.calls[call] = outcomes[how]
-
-    def _supersede(self, scope: str) -> None:
-        for number, state in enumerate(self.interactions.get(scope, ())):
-            if state == "open":
-                self.interactions[scope][number] = "superseded"
-                self._say(scope, "interaction.resolved superseded")
 
     def _cancel(self, call: int, op: Operation) -> None:
         problem = self._refused(op)
         scope = self._scope(op.who)
         is_another = op.what == "another" and op.who not in self.handles
-        if not problem and (scope not in self.turns or is_another):
+        if not problem and (scope not in self.scopes.turns or is_another):
             problem = "TurnNotActiveError"
         self.calls[call] = problem or "ok"
         if not problem:
-            self._end_turn(scope, "canceled")
+            self.scopes.end_turn(scope, "canceled")
 
     def _finish(self, call: int, op: Operation) -> None:
         self.calls[call] = "ok"
-        self._end_turn(self._scope(op.who), "completed", "held")
+        self.scopes.end_turn(self._scope(op.who), "completed", "held")
 
     def _respond(self, call: int, op: Operation) -> None:
         scope = self._scope(op.who)
         problem = self._refused(op)
-        states = self.interactions.get(scope, [])
-        state = states[op.number] if op.number < len(states) else "unknown"
-        if not problem and state != "open":
-            problem = {"answered": "InteractionAlreadyAnsweredError", "superseded": "InteractionNotLiveError"}.get(
-                state, "InteractionInvalidError"
-            )
-        if not problem and op.what not in ("accept", "decline"):
-            problem = "InteractionInvalidError"
+        problem = problem or self.scopes.refusal(scope, op.number, op.what)
         self.calls[call] = problem or "ok"
         if not problem:
-            states[op.number] = "answered"
-            self._say(scope, "interaction.resolved answered")
-            self._end_turn(scope, "completed", "done" if op.what == "accept" else "left")
+            self.scopes.answer(scope, op.number, op.what)
 
     def _subscribe(self, call: int, op: Operation) -> None:
         problem = self._refused(op)
         self.calls[call] = problem or "ok"
         if not problem:
-            self._hear(call, self._scope(op.who))
+            self.scopes.hear(call, self._scope(op.who))
 
     # Ends
-
-    def _end_scope(self, scope: str, reason: str) -> None:
-        """A session or open Side is over; what runs in it is interrupted, or lost with it."""
-        self.ends[scope] = reason
-        if reason == "lost":
-            turn = self.turns.pop(scope, None)
-            self._supersede(scope)
-            kind = "Session" if "#" in scope else "Side"
-            for call in [] if turn is None else turn.askers:
-                self.calls[call] = f"{kind}ExpiredError lost"
-        else:
-            self._supersede(scope)
-            self._end_turn(scope, "canceled")
-        self._say(scope, "session.closed" if reason == "closed" else f"session.expired {reason}")
 
     def _lose(self, call: int, op: Operation) -> None:
         del op
@@ -501,7 +427,7 @@ class Model:
                 continue
             if side.state == "open":
                 del self.sides[name]
-                self._end_scope(name, "lost")
+                self.scopes.end(name, "lost")
             elif side.state == "draining":
                 self._drained(name, side)
             else:
@@ -512,7 +438,7 @@ class Model:
             for name, state in self.sessions.items():
                 if state == "live":
                     self.sessions[name] = "lost"
-                    self._end_scope(self.handles[name], "lost")
+                    self.scopes.end(self.handles[name], "lost")
 
     def _leave(self, call: int, op: Operation) -> None:
         """A user gives up one call that has not ended."""
@@ -529,11 +455,7 @@ class Model:
                 return
             if left in side.closing:
                 side.closing.remove(left)
-        for scope, turn in list(self.turns.items()):
-            if left in turn.askers:
-                turn.askers.remove(left)
-                self._supersede(scope)
-                self._end_turn(scope, "canceled")
+        self.scopes.leave_turns(left)
         for queue in self.waiting.values():
             for position, (number, waits) in enumerate(queue):
                 if number == left:
