@@ -101,6 +101,7 @@ class WireFacts:
         self._policies: dict[str, list[_Policy]] = {}
         self._perhaps: dict[str, list[_Policy]] = {}
         self._given_up: dict[str, None] = {}
+        self._loading: dict[str, list[_Policy]] = {}
         self._resumed_s: dict[str, float] = {}
         self._sources: dict[str, str] = {}
         self._made_s: dict[str, float] = {}
@@ -182,6 +183,7 @@ class WireFacts:
         elif method == "thread/resume":
             self._given_up.pop(child, None)
             self._resumed_s[child] = now
+            self._loading.setdefault(child, [])
             self._policies.setdefault(child, [])  # from now on it is known here
             self._record(ResumeAsked(at_s=now, connection=connection, child=child))
 
@@ -257,11 +259,13 @@ class WireFacts:
         elif method == "thread/settings/updated":
             settings = sub_object(params, "threadSettings")
             if settings:
-                approval, sandbox = settings.get("approvalPolicy"), settings.get("sandboxPolicy")
-                if child not in self._given_up:
-                    self._take_policy(child, approval, sandbox)
-                else:  # a source that is closing is perhaps listened to still
-                    self._perhaps.setdefault(child, []).append(_Policy(now, approval, sandbox))
+                policy = _Policy(now, settings.get("approvalPolicy"), settings.get("sandboxPolicy"))
+                if child in self._loading:  # nobody has to heed it before the load is answered
+                    self._loading[child].append(policy)
+                elif child in self._given_up:  # a source that is closing is perhaps listened to still
+                    self._perhaps.setdefault(child, []).append(policy)
+                else:
+                    self._policies.setdefault(child, []).append(policy)
 
     def _take_answer(self, message: dict[str, Any]) -> None:
         key = _key(message["id"])
@@ -272,6 +276,10 @@ class WireFacts:
         made_s = self._made_s.pop(key, now)
         if sub_object(message, "error").get("code") == OVERLOADED:
             self._overloaded_s[_same(method, params)] = made_s
+        since_asked = self._loading.pop(child, []) if method == "thread/resume" else []
+        if method == "thread/resume" and "thread" not in result:  # it is as closed as before
+            self._given_up[child] = None
+            self._perhaps.setdefault(child, []).extend(since_asked)
         if method == "thread/fork":
             made = str(sub_object(result, "thread").get("id") or "")
             # A thread that was there before is no child of this branch, whatever the answer says.
@@ -281,8 +289,14 @@ class WireFacts:
             self._record(BranchAnswered(at_s=now, connection=connection, request=key, child=made))
         elif method in ("thread/start", "thread/resume") and "thread" in result:
             opened = str(sub_object(result, "thread").get("id"))
-            policy = result.get("approvalPolicy"), result.get("sandbox")
-            self._take_opened(opened, made_s, *policy, is_load=method == "thread/resume")
+            policy = _Policy(now, result.get("approvalPolicy"), result.get("sandbox"))
+            if method == "thread/start":
+                self._take_started(opened, made_s, policy)
+            else:  # what the server said since it was asked can be older or newer, so either may be heeded
+                newest = since_asked[-1:]
+                self._policies.setdefault(opened, []).extend(
+                    msgspec.structs.replace(each, since_s=now) for each in (policy, *newest)
+                )
         elif method == "turn/start":
             turn = str(sub_object(result, "turn").get("id") or "")
             self._record(TurnAnswered(at_s=now, connection=connection, request=key, child=child, turn=turn))
@@ -291,20 +305,11 @@ class WireFacts:
 
     # Restrictions
 
-    def _take_policy(self, child: str, approval: object, sandbox: object) -> None:
-        self._policies.setdefault(child, []).append(_Policy(self._clock(), approval, sandbox))
-
-    def _take_opened(self, child: str, made_s: float, approval: object, sandbox: object, *, is_load: bool) -> None:
-        """Take the policy of an answer. What the server said of a new thread since the request is newer; of one that
-        was loaded it can be older or newer, so either may be heeded."""
+    def _take_started(self, child: str, made_s: float, policy: _Policy) -> None:
+        """Take the policy of a new thread's answer. What the server said of it since the request is newer."""
         known = self._policies.setdefault(child, [])
-        since = [policy for policy in known if policy.since_s >= made_s]
-        if is_load:
-            self._take_policy(child, approval, sandbox)
-            if since:
-                self._take_policy(child, since[-1].approval, since[-1].sandbox)
-        else:
-            known.insert(len(known) - len(since), _Policy(made_s, approval, sandbox))
+        since = [each for each in known if each.since_s >= made_s]
+        known.insert(len(known) - len(since), msgspec.structs.replace(policy, since_s=made_s))
 
     def _in_force(self, source: str, since_s: float) -> list[_Policy]:
         """The source's policies at any time since then.
@@ -316,7 +321,9 @@ class WireFacts:
         before = [policy for policy in before if policy.since_s == before[-1].since_s]
         resumed_s = self._resumed_s.get(source, math.inf)
         perhaps = [policy for policy in self._perhaps.get(source, []) if not policy.since_s < resumed_s < since_s]
-        return before + [policy for policy in known if policy.since_s >= since_s] + perhaps
+        return (
+            before + [policy for policy in known if policy.since_s >= since_s] + perhaps + self._loading.get(source, [])
+        )
 
     def _keeps_approval(self, source: str, params: dict[str, Any], since_s: float) -> bool:
         allowed = [policy.approval for policy in self._in_force(source, since_s)]

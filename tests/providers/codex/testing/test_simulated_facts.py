@@ -262,6 +262,41 @@ def test_a_source_that_is_closing_may_be_listened_to_or_not() -> None:
     assert not bench.turn(6, sandboxPolicy={"type": "dangerFullAccess"}).restricted
 
 
+def test_what_is_said_of_a_source_that_is_being_loaded_binds_nobody_before_the_answer() -> None:
+    """R19: it is kept for the load. Source: our choice."""
+    bench = Bench()
+    bench.open_side()
+    bench.call(3, "thread/unsubscribe", threadId="src")
+    bench.now = 1.0
+    bench.call(4, "thread/resume", threadId="src")
+    bench.now = 2.0
+    bench.tighten()
+    bench.now = 3.0
+
+    assert bench.turn(5).restricted
+    assert bench.turn(6, sandboxPolicy=READ_ONLY, approvalPolicy="never").restricted
+    assert not bench.turn(7, sandboxPolicy={"type": "dangerFullAccess"}).restricted
+    bench.read({"id": 4, "result": {"thread": {"id": "src"}, "approvalPolicy": "never", "sandbox": READ_ONLY}})
+    bench.now = 4.0
+    assert bench.turn(8, sandboxPolicy=READ_ONLY, approvalPolicy="never").restricted
+    assert not bench.turn(9).restricted
+
+
+def test_what_is_said_of_a_source_whose_load_was_refused_binds_nobody() -> None:
+    """R19: nobody holds it. Source: our choice."""
+    bench = Bench()
+    bench.open_side()
+    bench.call(3, "thread/unsubscribe", threadId="src")
+    bench.call(4, "thread/resume", threadId="src")
+    bench.read({"id": 4, "error": {"code": 1, "message": "no"}})
+    bench.now = 1.0
+    bench.tighten()
+    bench.now = 2.0
+
+    assert bench.turn(5).restricted
+    assert bench.turn(6, sandboxPolicy=READ_ONLY, approvalPolicy="never").restricted
+
+
 def test_what_a_closing_source_said_is_over_when_it_is_loaded_again() -> None:
     """R19: but a turn that was begun before that, and waited for its writer, may have heeded it."""
     bench = Bench()
