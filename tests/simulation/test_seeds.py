@@ -10,6 +10,8 @@ import pytest
 
 from tutti_side.testing.simulate import find_bed
 from tutti_side.testing.simulation import simulate
+from tutti_side.testing.simulation.checks.bounds import BOUNDS, PER_CONNECTION
+from tutti_side.testing.simulation.records import Sampled
 
 SEEDS = 200
 """Seeds of one run of the tests, a tenth of a second each."""
@@ -76,6 +78,14 @@ def test_a_seed_gives_the_same_trace_however_many_ran_before_it_in_its_process()
 
     for _ in range(REPEATS):
         assert {seed: simulate(seed, bed).digest for seed in reversed(REPEATED)} == first
+
+
+def test_whatever_has_a_bound_is_counted_in_a_run() -> None:
+    """R12, a fixed fault: the write queue was counted under names that no bound had. Source: our choice."""
+    samples = [entry for entry in simulate(0, find_bed("codex")).entries if isinstance(entry, Sampled)]
+    counted = {name for sample in samples for name in sample.counts}
+
+    assert counted >= {"connections", *BOUNDS, *PER_CONNECTION}
 
 
 @pytest.mark.process

@@ -134,6 +134,7 @@ class Stage:
             "buffered_events": statistics.buffered_events,
             "locks_in_use": statistics.locks_in_use,
             "locks_waiting": statistics.locks_waiting,
+            "remembered_ends": statistics.remembered_ends,
             **self.bed.counts(),
         }
         self.recorder.add(Sampled(at_s=trio.current_time(), where=where, counts=counts))

@@ -36,7 +36,10 @@ class SimulatedBed(Protocol):
         ...
 
     def counts(self) -> Mapping[str, int]:
-        """Sums over its connections, by name: what each bounded thing holds now."""
+        """Sums over its connections, by name: what each bounded thing holds now, and how many ``connections`` live.
+
+        `checks.bounds` knows the names that have a bound; others are only recorded.
+        """
         ...
 
     def leftovers(self, live: frozenset[str]) -> list[str]:

@@ -4,9 +4,9 @@ Three tell: the driver (jobs, and what their users saw), the provider's stand-in
 words that any provider has), and the clock of both is the run's own. The checkers judge this list and nothing else, so
 whatever a rule is about has to be in it. The order of the list is the order in which things happened.
 
-A `child` is the provider's own id of a thread, session or Side. An `owner` is what the driver calls it: ``p0`` for a
-session's slot, ``w/s3`` for a Side in workspace ``w``. A name is one thing in the whole run: a second host gives its
-Sides names of their own, since what is over is remembered by the host that ended it.
+A `child` is the provider's own id of a thread, session or Side. An `owner` is what the driver calls it: ``p0.1``
+for the first session of slot 0, ``a/s3`` for a Side in workspace ``a``. A name is one thing in the whole run: a second
+host gives its Sides names of their own, since what is over is remembered by the host that ended it.
 """
 
 import re
@@ -112,7 +112,8 @@ class JobBegan(Record, frozen=True, kw_only=True, tag=True):
     """Unique in the run; its `JobEnded` has the same."""
     what: str
     """Of a session: ``start``, ``resume``, ``close session``, ``delete``, ``context``, ``resolve``. Of a Side:
-    ``open``, ``close``. Of both: ``send``, ``ask``, ``wait``, ``cancel``, ``respond``."""
+    ``open``, ``close``, ``block`` (from open to close). Of both: ``send``, ``ask``, ``wait``, ``cancel``,
+    ``respond``."""
     owner: str = ""
     source: str = ""
     """With ``open``: the owner of the session that is branched."""
@@ -174,7 +175,9 @@ class SeenEvent(Record, frozen=True, kw_only=True, tag=True):
     text: str = ""
     interaction: str = ""
     status: str = ""
+    """With ``turn.failed`` and ``session.expired``: the reason; of an interaction: its kind, or how it was resolved."""
     options: tuple[str, ...] = ()
+    """With ``interaction.requested``: the ids of its options."""
     child: str = ""
     """With ``session.started``: the provider's id."""
 
@@ -213,7 +216,7 @@ class LogLine(Record, frozen=True, kw_only=True, tag=True):
 
 
 class Sampled(Record, frozen=True, kw_only=True, tag=True):
-    """Counts at one moment, by name; see the bounds in the checkers."""
+    """Counts at one moment, by name; `checks.bounds` has the names with a bound."""
 
     where: str
     """``fault``, ``healed``, ``end``."""
@@ -261,6 +264,7 @@ class Fault(Record, frozen=True, kw_only=True, tag=True):
     fault: str
     """The name of its kind; see `SimulatedBed.faults`."""
     connection: int
+    """-1 for a fault of the driver's own, which may meet any."""
     child: str = ""
     """Whose messages it concerns, if that can be said."""
 

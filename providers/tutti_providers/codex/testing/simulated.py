@@ -230,6 +230,7 @@ class SimulatedCodex:
         for line in self._lines:
             if line.connection is not None and line.is_usable:
                 sums.update(_held_by(line.connection))
+                sums["connections"] += 1
         return dict(sums)
 
     def leftovers(self, live: frozenset[str]) -> list[str]:

@@ -10,16 +10,16 @@ __all__ = ["BOUNDS", "PER_CONNECTION", "no_count_over_its_bound"]
 PER_CONNECTION: Mapping[str, int] = {
     "in_flight": 64 + 8,
     "pooled": 4_096,
+    "expired": 1_024,
     "open_requests": 4_096,
-    "queued_frames": 8_192,
-    "queued_bytes": (1 << 20) + (256 << 10) + (64 << 20),
+    "write_queue_frames": 8_192,
+    "write_queue_bytes": (1 << 20) + (1 << 20) + (64 << 20),
 }
 """Bounds of one connection; a sample has the sums over ``connections`` of them. What is queued to be written may be one
 line more than its bound and its reserve."""
 
 BOUNDS: Mapping[str, int] = {
     "remembered_ends": 65_536,
-    "metadata": 65_536,
 }
 """Bounds of a whole host."""
 

@@ -14,8 +14,6 @@ ALLOWING = ("accept", "accept_for_session", "answers")
 OFFERED_IN_SIDES = frozenset({"accept", "accept_for_session", "decline", "cancel"})
 """Options that reach no further than the Side."""
 
-INTERACTION_ENDS_ONCE = "interaction.resolved"
-
 
 def one_answer_for_each(facts: Facts) -> Iterator[Violation]:
     """R11: one answer at most for each request; it allows only what a user allowed; none is left without an end.
@@ -56,7 +54,7 @@ def one_answer_for_each(facts: Facts) -> Iterator[Violation]:
                 yield facts.violation("R11", index, f"{who} ({ask.kind}, {owner}) is allowed, and no user said so")
             if record.accepts:
                 allowed.add(key)
-        elif isinstance(record, SeenEvent) and record.type == INTERACTION_ENDS_ONCE:
+        elif isinstance(record, SeenEvent) and record.type == "interaction.resolved":
             seen = record.subscription, record.interaction
             if seen in resolved:
                 yield facts.violation("R11", index, f"{record.owner}: {record.interaction} is resolved again")
