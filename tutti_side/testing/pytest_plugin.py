@@ -3,7 +3,7 @@
 In the ``conftest.py`` at the root of the tests: ``pytest_plugins = ["tutti_side.testing.pytest_plugin"]``, or ``-p``
 with its name. Then, for each suite that ran::
 
-    kit NAME: 64 passed, 0 failed, 1 excluded
+    kit NAME: 78 passed, 0 failed, 1 excluded
       test_the_case: why this adapter can't do it
 
 The kit runs without it too. The only module of this package that needs pytest; nothing imports it but pytest.

@@ -13,9 +13,7 @@ from tutti_side.contract import (
     MessageUpdated,
     SessionClosed,
     SessionExpired,
-    TurnCompleted,
     TurnId,
-    TurnStarted,
 )
 from tutti_side.errors import TuttiSideError
 from tutti_side.runtime import SessionExpiredError, SideExpiredError, Subscription, TurnResult
@@ -25,7 +23,6 @@ __all__ = ["WAITERS", "Caught", "Heard", "Waiters", "refused"]
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
-D = TypeVar("D")
 Error = TypeVar("Error", bound=TuttiSideError)
 
 WAITERS = 3
@@ -77,9 +74,9 @@ class Heard:
 
     @property
     def turns(self) -> set[TurnId]:
-        """The turns that it was told anything of."""
-        told = self.of(TurnStarted, MessageDelta, MessageUpdated, TurnCompleted)
-        return {event.turn_id for event in told}
+        """The turns that it was told anything of, by whatever kind of event."""
+        told: list[TurnId | None] = [getattr(event, "turn_id", None) for event in self.events]
+        return {turn_id for turn_id in told if turn_id is not None}
 
     @overload
     def of(self, kind: type[A], /) -> list[A]: ...
@@ -87,8 +84,6 @@ class Heard:
     def of(self, kind: type[A], other: type[B], /) -> list[A | B]: ...
     @overload
     def of(self, kind: type[A], other: type[B], third: type[C], /) -> list[A | B | C]: ...
-    @overload
-    def of(self, kind: type[A], other: type[B], third: type[C], fourth: type[D], /) -> list[A | B | C | D]: ...
 
     def of(self, *kinds: type[Any]) -> list[Any]:
         """Return the events of these kinds, in their order."""

@@ -156,7 +156,10 @@ class Seam:
 
 
 class SeamedAdapter:
-    """Implements all three protocols of the contract over an author's adapter."""
+    """Implements `SideConversationAdapter` and `InteractiveAdapter` over an author's adapter.
+
+    There are no cases about commands that a turn leaves running, so an adapter's `CommandAdapter` is not seen here.
+    """
 
     def __init__(self, inner: Adapter, seam: Seam) -> None:
         if not isinstance(inner, SideConversationAdapter):

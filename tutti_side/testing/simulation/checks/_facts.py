@@ -19,6 +19,7 @@ from tutti_side.testing.simulation.records import (
     JobBegan,
     JobEnded,
     Record,
+    ReleaseAsked,
     ResumeAsked,
     SeenEvent,
     SideOpened,
@@ -114,6 +115,10 @@ class Facts:
         """Connection → index of its end, if it has one."""
         for index, end in self.each(ConnectionEnded):
             self.connection_ends.setdefault(end.connection, index)
+        self.released: dict[str, int] = {}
+        """Child → index of the first release that was asked for it."""
+        for index, release in self.each(ReleaseAsked):
+            self.released.setdefault(release.child, index)
         self.calm = self._find_calm()
         """Index of the first record in the calm; None when there is none."""
         self.expired = self._expired()

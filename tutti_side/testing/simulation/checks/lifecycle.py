@@ -33,7 +33,6 @@ def one_branch_for_each_identity(facts: Facts) -> Iterator[Violation]:
     What the connection's end or `DRAINING_S` has ended is no longer under way.
     """
     opened = _first(facts, SideOpened)
-    released = _releases(facts)
     earlier: dict[str, list[Branch]] = defaultdict(list)
     for branch in facts.branches:
         owner, index = branch.ask.owner, branch.asked
@@ -43,13 +42,13 @@ def one_branch_for_each_identity(facts: Facts) -> Iterator[Violation]:
         if owner in opened and opened[owner] < index:
             yield facts.violation("R4", index, f"{owner} is branched again after it was open")
         for other in earlier[owner]:
-            if not _is_done(facts, other, index, released):
+            if not _is_done(facts, other, index):
                 state = "under way" if other.answered is None or other.answered > index else f"held as {other.child}"
                 yield facts.violation("R4", index, f"{owner} is branched a second time; the first is {state}")
         earlier[owner].append(branch)
 
 
-def _is_done(facts: Facts, branch: Branch, index: int, released: dict[str, int]) -> bool:
+def _is_done(facts: Facts, branch: Branch, index: int) -> bool:
     """True when nothing of a branch is under way or held any more at a record."""
     if facts.is_connection_over(branch.ask.connection, index):
         return True
@@ -57,7 +56,7 @@ def _is_done(facts: Facts, branch: Branch, index: int, released: dict[str, int])
     since = branch.answered if answered and branch.answered is not None else branch.asked
     if facts.records[index].at_s - facts.records[since].at_s >= DRAINING_S:
         return True
-    return answered and (not branch.child or released.get(branch.child, index) < index)
+    return answered and (not branch.child or facts.released.get(branch.child, index) < index)
 
 
 def source_close_and_open_never_interleave(facts: Facts) -> Iterator[Violation]:
@@ -149,12 +148,4 @@ def _first(facts: Facts, kind: type[SideOpened] | type[SideEnded]) -> dict[str, 
     for index, record in facts.all_of(kind):
         if isinstance(record, SideOpened | SideEnded):
             found.setdefault(record.owner, index)
-    return found
-
-
-def _releases(facts: Facts) -> dict[str, int]:
-    """Child → index of the first release that was asked for it."""
-    found: dict[str, int] = {}
-    for index, release in facts.each(ReleaseAsked):
-        found.setdefault(release.child, index)
     return found

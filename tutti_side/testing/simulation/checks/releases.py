@@ -1,6 +1,5 @@
 """R6, R8, R11: how a child is let go: declined, interrupted, released; soon after its end, and with its source."""
 
-from collections import defaultdict
 from collections.abc import Iterator
 
 from tutti_side.testing.simulation.checks._facts import Facts, Violation
@@ -92,7 +91,6 @@ def turns_are_interrupted_before_their_release(facts: Facts) -> Iterator[Violati
 
 def what_is_over_is_released(facts: Facts) -> Iterator[Violation]:
     """R6: `OVER_S` after a Side was said to be over, its child's release was asked for, or nobody holds it."""
-    released = _first_release(facts)
     deaf = {fault.connection for _, fault in facts.each(Fault) if fault.fault in DEAF}
     children: dict[str, str] = {}
     over: set[str] = set()
@@ -102,14 +100,13 @@ def what_is_over_is_released(facts: Facts) -> Iterator[Violation]:
         elif isinstance(record, SideEnded) and record.owner not in over:
             over.add(record.owner)
             child = children.get(record.owner, "")
-            if child and not _is_let_go(facts, child, record.at_s + OVER_S, released, deaf):
+            if child and not _is_let_go(facts, child, record.at_s + OVER_S, deaf):
                 problem = f"{record.owner} is over ({record.reason}), and its child {child} is not released"
                 yield facts.violation("R6", index, problem)
 
 
 def deleted_sources_take_their_sides(facts: Facts) -> Iterator[Violation]:
     """R8: whoever deletes a session ends its Sides; `OVER_S` later none of their children is held."""
-    released = _first_release(facts)
     deaf = {fault.connection for _, fault in facts.each(Fault) if fault.fault in DEAF}
     for call in facts.calls:
         if call.job.what != "delete" or call.outcome != "ok" or call.ended is None:
@@ -117,23 +114,15 @@ def deleted_sources_take_their_sides(facts: Facts) -> Iterator[Violation]:
         until_s = facts.records[call.ended].at_s + OVER_S
         for opened, side in facts.each(SideOpened):
             is_of_it = side.source == call.job.owner and opened < call.began
-            if is_of_it and side.child and not _is_let_go(facts, side.child, until_s, released, deaf):
+            if is_of_it and side.child and not _is_let_go(facts, side.child, until_s, deaf):
                 problem = f"{side.owner} lives on after its source {side.source} was deleted"
                 yield facts.violation("R8", call.ended, problem)
 
 
-def _first_release(facts: Facts) -> dict[str, int]:
-    """Child → index of the first release that was asked for it."""
-    released: dict[str, int] = defaultdict(int)
-    for index, release in facts.each(ReleaseAsked):
-        released.setdefault(release.child, index)
-    return released
-
-
-def _is_let_go(facts: Facts, child: str, until_s: float, released: dict[str, int], deaf: set[int]) -> bool:
+def _is_let_go(facts: Facts, child: str, until_s: float, deaf: set[int]) -> bool:
     """True when a child's release was asked by then, or its connection was over; or when that can't be told."""
     connection = facts.connection_at(child, facts.last)
     if connection is None or connection in deaf or facts.records[facts.last].at_s < until_s:
         return True
-    ends = [index for index in (released.get(child), facts.connection_ends.get(connection)) if index is not None]
+    ends = [index for index in (facts.released.get(child), facts.connection_ends.get(connection)) if index is not None]
     return any(facts.records[index].at_s <= until_s for index in ends)
