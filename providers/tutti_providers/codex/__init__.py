@@ -1,9 +1,10 @@
 """Codex as a provider: ``open_host(codex())``.
 
 `adapter` is the front of it; `_launch`, `_connection`, `_live_connection`, `_creation`, `_side_open`, `_turn_start`,
-`_turn_control`, `_closing` do the waiting, `_router`, `_pool`, `_thread`, `_thread_turns`, `_items`, `_notices`,
-`_input`, `_asking`, `_interactions`, `_declines`, `_settings`, `_versions` the deciding; `_diagnosis` is for a person,
-`schema` is the wire, `testing` a scripted model and a fake app-server. Nothing in `tutti_side` imports this package.
+`_turn_control`, `_settling`, `_closing` do the waiting, `_router`, `_pool`, `_thread`, `_thread_turns`, `_subagents`,
+`_items`, `_notices`, `_input`, `_asking`, `_interactions`, `_forms`, `_declines`, `_reconcile`, `_settings`,
+`_versions` the deciding; `_diagnosis` is for a person, `schema` is the wire, `testing` a scripted model and a fake
+app-server. Nothing in `tutti_side` imports this package.
 """
 
 import logging

@@ -1,9 +1,9 @@
 """The interactions of one thread: what the server asks there, and how each is settled exactly once. Synchronous.
 
 A request becomes an event, or is refused at once when no user could answer it: it is not of a kind that users answer,
-its turn is over, nobody listens to the thread, too many wait already, or its id was another's: a late answer to that
-one must never be taken for an answer to this. It is settled by our answer and the server's
-word about it, by its turn's end, or by the thread's; whichever comes first counts, and the others find nothing left.
+its turn is over, its thread is closed for us or a sub-agent's, too many wait already, or its id was another's: a late
+answer to that one must never be taken for an answer to this. It is settled by our answer and the server's word about
+it, by its turn's end, or by the thread's; whichever comes first counts, and the others find nothing left.
 """
 
 from collections import Counter
@@ -106,7 +106,7 @@ class ThreadInteractions:
         """Take a request of the server; return what is to be said of it.
 
         Args:
-          heard: whether anybody listens to the thread.
+          heard: False once the thread is closed for us, and for a sub-agent's.
           ended_turns: turns that are over; nobody can answer for them.
         """
         request_id, method = message.id, message.method or ""

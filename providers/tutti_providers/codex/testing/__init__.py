@@ -7,6 +7,7 @@
 #   fake_task          its shell as a Trio task over a transport
 #   traces, replay     a recorded session played against a server, and what of two runs can be compared
 #   simulated          the adapter over fakes in tasks, with drawn faults: for `tutti_side.testing.simulate`
+#   kit_bed            the real binary under `tutti_side.testing.adapter_suite`; not imported here
 #   testbed            model + home + environment + binary: the entry point `tutti_side.testbeds`
 #
 # Imported by tests, benchmarks, the demo (by entry point) and users' tests; never by the provider itself.

@@ -1,4 +1,4 @@
-"""· What an app-server does of itself, with no request of ours before it.
+"""What an app-server does of itself, with no request of ours before it.
 
 Each takes two functions: `choose` draws, since nothing is drawn here, and `tell` hears which thread is concerned before
 anything is done to it. When there is nothing now to do it to, nothing happens and nothing is told.

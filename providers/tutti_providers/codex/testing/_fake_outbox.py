@@ -1,4 +1,4 @@
-"""· What the fake app-server hands back to its shell: actions, in order; and the things that number them.
+"""What the fake app-server hands back to its shell: actions, in order; and the things that number them.
 
 No clock: a "now" in milliseconds grows by one with each message, so that equal inputs give equal outputs.
 """

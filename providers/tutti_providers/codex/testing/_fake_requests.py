@@ -1,4 +1,4 @@
-"""· The fake app-server's methods: what each checks, does and answers, in the words of the real one.
+"""The fake app-server's methods: what each checks, does and answers, in the words of the real one.
 
 A handler returns an `Outcome` or raises `Refused`. It doesn't send its answer itself: the machine does, because faults
 may hold, repeat or drop it.

@@ -1,4 +1,4 @@
-"""· The shapes of threads, turns and items as the recorded versions of the app-server write them."""
+"""The shapes of threads, turns and items as the recorded versions of the app-server write them."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""· A delta storm for benchmarks: many thousand pre-rendered delta lines, written as fast as a pipe takes them.
+"""A delta storm for benchmarks: many thousand pre-rendered delta lines, written as fast as a pipe takes them.
 
 The client initialises, starts as many threads as the storm has, and starts a turn on each. The last `turn/start` lets
 the storm loose: the deltas go round the threads, then every turn completes. Everything is rendered when the last thread

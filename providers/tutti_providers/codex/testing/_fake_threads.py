@@ -1,4 +1,4 @@
-"""· What the fake app-server knows: its set-up, and the state of each thread and turn."""
+"""What the fake app-server knows: its set-up, and the state of each thread and turn."""
 
 from collections import deque
 from typing import Any

@@ -1,4 +1,4 @@
-"""· Tool calls of the fake app-server: their items, the questions they ask the client, and what its answers do.
+"""Tool calls of the fake app-server: their items, the questions they ask the client, and what its answers do.
 
 Nothing is run. A command ends at once and well, or when its gate opens.
 """

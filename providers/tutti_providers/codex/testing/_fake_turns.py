@@ -1,4 +1,4 @@
-"""· Playing a turn: what the script says becomes the notifications that the real app-server sends for it.
+"""Playing a turn: what the script says becomes the notifications that the real app-server sends for it.
 
 A turn is a row of rounds: one reply of the model, then its tools, then the next reply. A round ends when its stream is
 read and its tools are done; the turn ends with the first round that called no tool.

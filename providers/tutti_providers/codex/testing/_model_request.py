@@ -1,4 +1,4 @@
-"""· What the model was sent: the decoded body of one Responses API request."""
+"""What the model was sent: the decoded body of one Responses API request."""
 
 from typing import Any, cast
 

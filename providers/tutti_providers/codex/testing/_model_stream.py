@@ -1,4 +1,4 @@
-"""· One streamed response as server-sent events: which events a step becomes.
+"""One streamed response as server-sent events: which events a step becomes.
 
 Source: the event names and fields that Codex 0.163 and 0.171 read, found by running them.
 """

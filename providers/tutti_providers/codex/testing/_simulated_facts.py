@@ -1,4 +1,4 @@
-"""· What a wire tells: the facts of `tutti_side.testing.simulation.records`, read off one connection. Pure.
+"""What a wire tells: the facts of `tutti_side.testing.simulation.records`, read off one connection. Pure.
 
 It watches our own end: what we asked for counts from the moment when we began to write it, and what the server said
 from the moment when we had read it. So a fact is never judged by what nobody could know yet.

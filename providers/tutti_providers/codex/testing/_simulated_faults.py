@@ -1,4 +1,4 @@
-"""· Every fault that a simulated Codex commits, as one table, and how it is drawn.
+"""Every fault that a simulated Codex commits, as one table, and how it is drawn.
 
 Each run draws a factor for each fault, so that a seed is about some of them and spares others: what needs two rare
 faults at once is met so, and what a frequent one would hide is seen as well.

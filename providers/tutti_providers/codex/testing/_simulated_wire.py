@@ -1,4 +1,4 @@
-"""· What becomes of a fake's lines on their way in a simulation: held, repeated, cut, mixed with garbage, lost.
+"""What becomes of a fake's lines on their way in a simulation: held, repeated, cut, mixed with garbage, lost.
 
 Pure but for the drawing. Each thread has a lane. A lane that is held keeps its order, and other lanes overtake it; an
 answer travels in the lane of the thread that its request was about, so that within a thread nothing is reordered.

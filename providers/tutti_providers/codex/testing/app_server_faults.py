@@ -1,4 +1,4 @@
-"""· What a fake app-server can be told to do wrong, as frozen structs; and the plan that hands them out.
+"""What a fake app-server can be told to do wrong, as frozen structs; and the plan that hands them out.
 
 Each fault names the method it waits for (``*`` is any) and how often it strikes. They are data, so that a fake in
 another process gets them as JSON.

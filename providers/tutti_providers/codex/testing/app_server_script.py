@@ -1,4 +1,4 @@
-"""· The fake app-server as a pure machine: messages in, actions out. No await, no clock, no I/O.
+"""The fake app-server as a pure machine: messages in, actions out. No await, no clock, no I/O.
 
 It behaves as the recorded versions do (0.163, and 0.171 where that differs): initialisation, threads and their forks,
 turns with approvals and questions, interrupts, unloading, the error catalogue. What a turn says is a `ModelScript`, the

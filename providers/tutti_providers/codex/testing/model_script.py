@@ -1,4 +1,4 @@
-"""· What a scripted model says: frozen structs, and the pure choice of a reply for a question.
+"""What a scripted model says: frozen structs, and the pure choice of a reply for a question.
 
 One script drives both halves of the test bed: the scripted model (real binary, HTTP in between) and the fake app-server
 (no model at all). A *turn* of the agent is a row of samplings: the model is asked, answers, perhaps calls tools, is

@@ -1,4 +1,4 @@
-"""· Recorded app-server sessions, and their traces: what can be compared between two runs of one client script.
+"""Recorded app-server sessions, and their traces: what can be compared between two runs of one client script.
 
 A trace has *lanes*: one for each thread (its notifications and server requests, in order), one for the start-up of its
 tool servers (another task of the server's sends it), one for what names no thread, and one for answers. How lanes
