@@ -608,6 +608,21 @@ def test_a_turn_whose_end_nobody_tells_may_be_given_up_after_a_while() -> None:
     assert rules(said) == {"R7"}
 
 
+def test_a_turn_whose_end_comes_after_it_was_given_up_may_be_seen_to_fail_by_a_slow_subscriber() -> None:
+    """R7: it is given up when that is reported, whenever somebody sees it. Source: our choice."""
+    run = given_up(healthy())
+    run = later(run, parent_event(run, 8))
+    end = {"connection": 0, "child": "P", "turn": "tp2", "status": "completed"}
+    report = '{"events":[{"type":"turn.failed","turn_id":"tp2","reason":"terminal_event_missing"}]}'
+    told = {"what": "report", "owner": "p0", "text": report}
+    seen = parent_event(run, 8)
+
+    assert "R7" in rules(with_after(run, seen - 1, TurnEnded, **end))
+    ended = with_after(run, seen - 1, TurnEnded, **end)
+    assert "R7" not in rules(with_after(ended, seen - 1, Stored, **told))
+    assert "R7" in rules(with_after(ended, seen, Stored, **told))
+
+
 def test_a_request_that_came_twice_may_be_declined_twice_and_not_allowed_twice() -> None:
     """R11: a server that repeats a request, both before any answer, asked twice. Source: our choice."""
     run = healthy()
@@ -621,6 +636,7 @@ def test_a_request_that_came_twice_may_be_declined_twice_and_not_allowed_twice()
     again = {"connection": answer.connection, "request": answer.request, "made_s": answer.made_s}
 
     assert "R11" in rules(with_after(run, twice, Answered, accepts=True, **again))
+    assert "R11" not in rules(with_after(run, twice, Answered, accepts=False, **again))  # it came behind the answer
     declined = changed(run, twice, accepts=False)
     assert "R11" not in rules(with_after(declined, twice, Answered, accepts=False, **again))
     thrice = with_after(
@@ -635,7 +651,7 @@ def test_a_turn_that_begins_after_it_was_given_up_was_not_given_up_at_once() -> 
     turn = run[parent_event(run, 8)]
     assert isinstance(turn, SeenEvent)
     began = find(run, TurnBegan, turn=turn.turn)
-    late = changed(run, began, at_s=turn.at_s + 1)
+    late = moved(run, began, parent_event(run, 8) + 1)
 
     assert "R7" in rules(run)
     assert "R7" not in rules(late)

@@ -47,7 +47,7 @@ def one_answer_for_each(facts: Facts) -> Iterator[Violation]:
             who = f"request {record.request} of connection {record.connection}"
             if ask is None:
                 yield facts.violation("R11", index, f"{who} was never made, and is answered")
-            elif answered[key] > times[key] or key in allowed:
+            elif answered[key] > times[key] or (record.accepts and key in allowed):
                 yield facts.violation("R11", index, f"{who} is answered a second time")
             elif record.accepts and not _was_allowed(facts, ask, index):
                 owner = facts.owner_of.get(ask.child, ask.child)

@@ -125,7 +125,7 @@ def turns_end_once_and_as_the_provider_said(facts: Facts) -> Iterator[Violation]
     A turn that the provider has said no end of, not even when it was asked, may be given up, `DOUBT_S` after its begin
     at the earliest; what it says of it later counts no more, and is not heard.
     """
-    began = {(turn.child, turn.turn): turn.at_s for _, turn in facts.each(TurnBegan)}
+    began = {(turn.child, turn.turn): (at, turn.at_s) for at, turn in facts.each(TurnBegan)}
     ends: dict[str, dict[str, tuple[int, str]]] = defaultdict(dict)
     active: dict[int, str] = {}
     over: set[tuple[int, str]] = set()
@@ -154,21 +154,26 @@ def turns_end_once_and_as_the_provider_said(facts: Facts) -> Iterator[Violation]
         if active.get(record.subscription) == record.turn:
             del active[record.subscription]
         mine = [
-            said for child, (_, said) in ends.get(record.turn, {}).items() if facts.owner_of.get(child) == record.owner
+            (at, said)
+            for child, (at, said) in ends.get(record.turn, {}).items()
+            if facts.owner_of.get(child) == record.owner
         ]
         is_given_up = status == "failed" and record.status == GIVEN_UP
         if is_given_up:
+            # What is reported is reported at once; of a Side nobody knows when it was, a subscriber may be slow.
+            reported = -1 if facts.is_side(record.owner) else facts.given_up[record.owner, record.turn]
+            mine = [(at, said) for at, said in mine if at < reported]
             given_up.add((record.subscription, record.turn))
         if is_given_up and not mine:
             begins = [
                 at_s
-                for (child, turn), at_s in began.items()
-                if (turn, facts.owner_of.get(child)) == (record.turn, record.owner)
+                for (child, turn), (at, at_s) in began.items()
+                if at < index and (turn, facts.owner_of.get(child)) == (record.turn, record.owner)
             ]
-            if any(0 <= record.at_s - at_s < DOUBT_S for at_s in begins):  # not one that begins later still
+            if any(record.at_s - at_s < DOUBT_S for at_s in begins):
                 yield facts.violation("R7", index, f"{who}: {record.turn} is given up as soon as it has begun")
-        elif status not in mine:
-            said = ", ".join(mine) or "nothing of its end"
+        elif status not in [said for _, said in mine]:
+            said = ", ".join(said for _, said in mine) or "nothing of its end"
             yield facts.violation("R7", index, f"{who}: {record.turn} is {status}, but the provider said {said}")
     yield from _check_returned(facts, ends)
 
