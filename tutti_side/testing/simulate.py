@@ -20,7 +20,7 @@ import msgspec
 import trio
 
 from tutti_side.testing.simulation import JOBS, Result, SimulationBed, simulate, trace_lines
-from tutti_side.testing.simulation.coverage import Coverage
+from tutti_side.testing.simulation.coverage import Coverage, largest
 
 __all__ = ["COVERED_SEEDS", "Tally", "find_bed", "main", "run_seeds"]
 
@@ -44,9 +44,12 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: dict[str, int]
     faults: dict[str, str]
     struck: dict[str, int]
+    impossible: dict[tuple[str, str], str]
     met: dict[tuple[str, str], int]
     """Seeds that met a pair of state and fault."""
 
+    counted: dict[str, int]
+    """Each count that was sampled, at its largest."""
 
 def find_bed(name: str) -> SimulationBed:
     """Make the test bed that is installed under that name.
@@ -97,8 +100,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print, and return the exit status: 0 when every seed passed, and together they met what they should."""
     options = _parser().parse_args(arguments)
     try:
+        impossible=dict(results[-1].impossible) if results else {},
         find_bed(options.provider)
     except LookupError as error:
+        counted=largest(result.counted for result in results),
         _parser().error(str(error.args[0]))
     versions = f"python={sys.version.split()[0]} trio={trio.__version__}"
     much = f"SEEDS={options.seeds}" if options.seconds is None else f"SECONDS={options.seconds:g}"
@@ -160,12 +165,13 @@ def _conclude(options: argparse.Namespace, tallies: Sequence[Tally]) -> int:
     """Print what all came to, and return the exit status."""
     digests, failed = dict[int, str](), dict[int, tuple[str, ...]]()
     outcomes = Counter[str]()
-    coverage = Coverage(tallies[-1].faults if tallies else {})
+    told = next((tally for tally in tallies if tally.faults), None)
+    coverage = Coverage(told.faults, told.impossible) if told is not None else Coverage({}, {})
     for tally in tallies:
         digests |= tally.digests
         failed |= tally.failed
         outcomes.update(tally.outcomes)
-        coverage.add(tally.struck, tally.met)
+        coverage.add(tally.struck, tally.met, tally.counted)
     _say("how calls ended:", *(f"  {what:40} {count:>8}" for what, count in sorted(outcomes.items())))
     _say(*coverage.lines())
     problems = coverage.problems() if len(digests) >= COVERED_SEEDS else []

@@ -14,8 +14,10 @@ def result_of(seed: int, violation: str) -> Result:
         violations=(violation,) if violation else (),
         outcomes={},
         faults={"late_answer": "an answer comes late"},
+        impossible={},
         struck={},
         met=(),
+        counted={},
         entries=(),
     )
 
@@ -67,6 +69,7 @@ def test_enough_seeds_that_meet_too_little_fail(
     said = capsys.readouterr().out
     assert (few, enough) == (0, 1)
     assert "FELL SHORT: the fault point late_answer never struck" in said
+    assert "FELL SHORT: no sample has told in_flight, so its bound has judged nothing" in said
     assert said.splitlines()[-1].startswith("reproduce: ")
 
 

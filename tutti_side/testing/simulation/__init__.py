@@ -25,7 +25,8 @@ from tutti_side.testing.simulation._run import DRIVER_FAULTS, Run
 from tutti_side.testing.simulation._world import side_owners, side_ref
 from tutti_side.testing.simulation.bed import SimulatedBed, SimulationBed
 from tutti_side.testing.simulation.checks import Context, check_all
-from tutti_side.testing.simulation.records import Fault, Matched, Record
+from tutti_side.testing.simulation.coverage import largest
+from tutti_side.testing.simulation.records import Fault, Matched, Record, Sampled
 
 __all__ = ["JOBS", "Result", "SimulatedBed", "SimulationBed", "simulate", "trace_lines"]
 
@@ -42,10 +43,14 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """How often each call ended how: ``open: ok``, ``close: cut off``, ``send: SideBusyError``."""
     faults: Mapping[str, str]
     """Every fault point there is, the stand-in's and the driver's own, with a sentence each."""
+    impossible: Mapping[tuple[str, str], str]
+    """Pairs of a Side's state and a fault point that cannot meet, each with why."""
     struck: Mapping[str, int]
     """How often each struck."""
     met: tuple[tuple[str, str], ...]
     """Pairs of a Side's state and a fault point that met."""
+    counted: Mapping[str, int]
+    """Each count that was sampled, at its largest."""
     entries: tuple[Record, ...]
     """All that happened."""
 
@@ -76,8 +81,10 @@ def simulate(seed: int, bed: SimulationBed, *, jobs: int = JOBS) -> Result:
         outcomes=run.calls.outcomes,
         faults={**run.bed.faults, **DRIVER_FAULTS},
         struck=Counter(record.fault for record in entries if type(record) is Fault),
+        impossible=run.bed.impossible,
         met=tuple((record.state, record.fault) for record in entries if type(record) is Matched),
         entries=tuple(entries),
+        counted=largest(record.counts for record in entries if type(record) is Sampled),
     )
 
 

@@ -23,6 +23,11 @@ class SimulatedBed(Protocol):
         """Every fault point by its name, ``late_answer`` for example, with a sentence that says what it does."""
         ...
 
+    @property
+    def impossible(self) -> Mapping[tuple[str, str], str]:
+        """Pairs of a Side's state (one of `coverage.STATES`) and a fault point that cannot meet, each with why."""
+        ...
+
     def storm(self) -> None:
         """Let the faults begin."""
         ...

@@ -68,6 +68,8 @@ class FaultPoint(msgspec.Struct, frozen=True, kw_only=True):
     """Of a request: only these; all when empty."""
     disturb: Disturb | None = None
     """Of a moment: what the server then does."""
+    meets_no_side: str = ""
+    """Why it never strikes while there is a Side on its connection; empty when it may."""
 
 
 def _fork(rate: float, says: str, **bent: Any) -> FaultPoint:
@@ -155,7 +157,12 @@ FAULT_POINTS: Mapping[str, FaultPoint] = {
         draw=lambda rng, method: StopReading(method=method, for_s=rng.choice((0.3, 3.0, 40.0, 200.0))),
     ),
     "frozen": FaultPoint(says="The process stands still for a time.", rate=0.2, on="moment"),
-    "version_unproven": FaultPoint(says="The process is of a version that is not proven.", rate=0.04, on="connection"),
+    "version_unproven": FaultPoint(
+        says="The process is of a version that is not proven.",
+        rate=0.04,
+        on="connection",
+        meets_no_side="a connection shows its version before there is any session on it",
+    ),
     # What a server does of itself
     "settings_tightened": _moment(1.0, "A session is restricted further.", Disturbances.tighten_settings),
     "thread_dropped": _moment(0.1, "A thread in use is unloaded.", Disturbances.drop_thread),

@@ -21,6 +21,7 @@ from tutti_side.contract import Diagnosis
 from tutti_side.jsonrpc import PeerExit, Transport, TransportBrokenError
 from tutti_side.jsonrpc.transports.memory import memory_pair
 from tutti_side.nursery import open_service_nursery
+from tutti_side.testing.simulation.coverage import STATES
 from tutti_side.testing.simulation.records import (
     AskKind,
     ConnectionEnded,
@@ -177,11 +178,19 @@ class SimulatedCodex:
     name = "codex"
     faults: Mapping[str, str]
     """Every fault by its name, with a sentence that says what it does."""
+    impossible: Mapping[tuple[str, str], str]
+    """Pairs of a Side's state and a fault that cannot meet, each with why."""
 
     def __init__(
         self, rng: random.Random, world: World, record: Callable[[Record], None], note: Callable[[str], None]
     ) -> None:
         self.faults = {name: point.says for name, point in FAULT_POINTS.items()}
+        self.impossible = {
+            (state, name): point.meets_no_side
+            for name, point in FAULT_POINTS.items()
+            if point.meets_no_side
+            for state in STATES
+        }
         self._rng = rng
         self._world = world
         self._tell = _Teller(record, note)
@@ -229,8 +238,7 @@ class SimulatedCodex:
         sums: Counter[str] = Counter()
         for line in self._lines:
             if line.connection is not None and line.is_usable:
-                sums.update(_held_by(line.connection))
-                sums["connections"] += 1
+                sums.update(_held_by(line.connection), connections=1)
         return dict(sums)
 
     def leftovers(self, live: frozenset[str]) -> list[str]:
