@@ -7,11 +7,16 @@ import sys
 from collections import Counter
 
 import pytest
+import trio
 
+from tutti_providers.codex.testing.simulated import SimulatedCodex
 from tutti_side.testing.simulate import find_bed
-from tutti_side.testing.simulation import simulate
+from tutti_side.testing.simulation import simulate, trace_lines
 from tutti_side.testing.simulation.checks.bounds import judged_counts
 from tutti_side.testing.simulation.records import Sampled
+
+
+from tutti_side.testing.simulation import simulate, trace_lines
 
 SEEDS = 200
 """Seeds of one run of the tests, a tenth of a second each."""
@@ -86,6 +91,22 @@ def test_whatever_has_a_bound_is_counted_in_a_run() -> None:
     counted = {name for sample in samples for name in sample.counts}
 
     assert counted >= judged_counts()
+
+
+def test_the_tasks_that_a_host_leaves_behind_stand_in_the_trace_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R13: in the order of a set, which is that of addresses, no process repeated it. Source: our choice."""
+    real, left = SimulatedCodex.storm, [f"left-{number}" for number in range(9)]
+
+    def storm(self: SimulatedCodex) -> None:
+        real(self)
+        for name in left:
+            trio.lowlevel.spawn_system_task(trio.sleep_forever, name=name)
+
+    monkeypatch.setattr(SimulatedCodex, "storm", storm)
+
+    lines = trace_lines(simulate(0, find_bed("codex")).entries)
+
+    assert [line.rpartition("left behind: ")[2] for line in lines if "left behind: " in line] == left
 
 
 @pytest.mark.process

@@ -112,8 +112,8 @@ class Run:
             error = _name(raised)
         self._stage.calm.set()
         left = [task for task in _tasks_beside(nursery) if task not in tasks]
-        for task in left:
-            self.recorder.note(f"left behind: {task.name}")
+        for name in sorted(task.name for task in left):  # the tasks of a nursery are a set
+            self.recorder.note(f"left behind: {name}")
         self.recorder.add(
             HostEnded(
                 at_s=trio.current_time(),
