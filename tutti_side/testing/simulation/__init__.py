@@ -68,9 +68,10 @@ def simulate(seed: int, bed: SimulationBed, *, jobs: int = JOBS) -> Result:
     with seeded_schedule(seed):
         run = Run(seed, bed, jobs, clock)
         try:
-            trio.run(run.main, clock=clock, instruments=[run.cutter])
+            trio.run(run.main, clock=clock, instruments=run.instruments)
         except Exception as error:
-            violations.append(f"R13 the run itself ended by {error!r}")
+            if not run.bound.was_passed:  # it was cancelled, and its records say why
+                violations.append(f"R13 the run itself ended by {error!r}")
     entries = run.recorder.entries
     context = Context(world=run.world, sides={owner: side_ref(owner).side for owner in side_owners()})
     violations += [str(violation) for violation in check_all(run.recorder.facts(), context)]
@@ -80,11 +81,11 @@ def simulate(seed: int, bed: SimulationBed, *, jobs: int = JOBS) -> Result:
         violations=tuple(violations),
         outcomes=run.calls.outcomes,
         faults={**run.bed.faults, **DRIVER_FAULTS},
-        struck=Counter(record.fault for record in entries if type(record) is Fault),
         impossible=run.bed.impossible,
+        struck=Counter(record.fault for record in entries if type(record) is Fault),
         met=tuple((record.state, record.fault) for record in entries if type(record) is Matched),
-        entries=tuple(entries),
         counted=largest(record.counts for record in entries if type(record) is Sampled),
+        entries=tuple(entries),
     )
 
 

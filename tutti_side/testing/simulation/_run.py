@@ -15,6 +15,7 @@ from tutti_side.testing.simulation._answering import decline
 from tutti_side.testing.simulation._calls import Caller, Calls
 from tutti_side.testing.simulation._cuts import StepCutter
 from tutti_side.testing.simulation._errands import Errands
+from tutti_side.testing.simulation._live_lock import StepBound
 from tutti_side.testing.simulation._plan import HostPlan, draw_plan
 from tutti_side.testing.simulation._ports import RecordingActivity
 from tutti_side.testing.simulation._recorder import Recorder, captured_log
@@ -59,7 +60,7 @@ DRIVER_FAULTS = {
 
 
 class Run:
-    """One run of one seed; `main` goes under `trio.run` with a `MockClock`, and with `cutter` as an instrument."""
+    """One run of one seed; `main` goes under `trio.run` with a `MockClock`, and with `instruments`."""
 
     def __init__(self, seed: int, bed: SimulationBed, jobs: int, clock: trio.testing.MockClock) -> None:
         rng = random.Random(seed)
@@ -71,13 +72,19 @@ class Run:
         self.world = world
         self.bed = bed.simulate(rng, world, self.recorder.add, self.recorder.note)
         self._rng = random.Random(rng.random())
+        self.bound = StepBound(clock, lambda who: self._note_left(f"R9 {who}"))
         self._clock = clock
         self._flooded = flooded
+
+    @property
+    def instruments(self) -> tuple[trio.abc.Instrument, ...]:
+        """What looks at each step."""
+        return self.cutter, self.bound
 
     async def main(self) -> None:
         """Run it all."""
         self._stage = Stage(self.recorder, self.calls, self.bed, self.world, self._flooded)
-        with trio.fail_after(RUN_S), captured_log(self.recorder, *LOGGERS):
+        with trio.fail_after(RUN_S), self.bound.scope, captured_log(self.recorder, *LOGGERS):
             for plan in self.plan:
                 async with trio.open_nursery() as users:
                     await self._live(plan, users)
