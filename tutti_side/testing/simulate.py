@@ -2,23 +2,24 @@
 
 The first line says what is run, the last one ``PASSED …`` or ``reproduce: …``. Before it stands how often each fault
 point struck and which states of a Side's lifecycle it met; `COVERED_SEEDS` or more have to meet nearly all pairs.
+With ``--processes`` a seed that says nothing for too long is named and its process killed; one process would hang.
 Providers are found by the entry points ``tutti_side.testbeds``; only test beds that offer a simulation will do.
 """
 
 import argparse
+import functools
 import hashlib
 import itertools
-import multiprocessing
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 
 import msgspec
 import trio
 
+from tutti_side.testing._workers import SILENCE_S, Lost, work_through
 from tutti_side.testing.simulation import JOBS, Result, SimulationBed, simulate, trace_lines
 from tutti_side.testing.simulation.coverage import Coverage, largest
 
@@ -38,18 +39,18 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     """What some seeds came to."""
 
     digests: dict[int, str]
-    """Of each seed that was run."""
+    """Of each seed that was run to its end."""
     failed: dict[int, tuple[str, ...]]
     """The seeds that broke something, and what."""
     outcomes: dict[str, int]
     faults: dict[str, str]
-    struck: dict[str, int]
     impossible: dict[tuple[str, str], str]
+    struck: dict[str, int]
     met: dict[tuple[str, str], int]
     """Seeds that met a pair of state and fault."""
-
     counted: dict[str, int]
     """Each count that was sampled, at its largest."""
+
 
 def find_bed(name: str) -> SimulationBed:
     """Make the test bed that is installed under that name.
@@ -65,7 +66,13 @@ def find_bed(name: str) -> SimulationBed:
     return bed
 
 
-def run_seeds(seeds: Sequence[int], provider: str, jobs: int, *, trace: bool = False) -> Tally:
+def _ignore(seed: int) -> None:
+    del seed
+
+
+def run_seeds(
+    seeds: Sequence[int], provider: str, jobs: int, *, trace: bool = False, begin: Callable[[int], None] = _ignore
+) -> Tally:
     """Run some seeds one after another; this is what a worker process does.
 
     Args:
@@ -73,10 +80,12 @@ def run_seeds(seeds: Sequence[int], provider: str, jobs: int, *, trace: bool = F
       provider: name of a test bed.
       jobs: jobs of each.
       trace: whether to print all that happened.
+      begin: is told of each seed before it is run.
     """
     bed = find_bed(provider)
     results: list[Result] = []
     for seed in seeds:
+        begin(seed)
         result = simulate(seed, bed, jobs=jobs)
         if trace:
             _say(*trace_lines(result.entries))
@@ -91,8 +100,10 @@ def run_seeds(seeds: Sequence[int], provider: str, jobs: int, *, trace: bool = F
         failed={result.seed: result.violations for result in results if result.violations},
         outcomes=dict(outcomes),
         faults=dict(results[-1].faults) if results else {},
+        impossible=dict(results[-1].impossible) if results else {},
         struck=dict(struck),
         met=dict(met),
+        counted=largest(result.counted for result in results),
     )
 
 
@@ -100,10 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print, and return the exit status: 0 when every seed passed, and together they met what they should."""
     options = _parser().parse_args(arguments)
     try:
-        impossible=dict(results[-1].impossible) if results else {},
         find_bed(options.provider)
     except LookupError as error:
-        counted=largest(result.counted for result in results),
         _parser().error(str(error.args[0]))
     versions = f"python={sys.version.split()[0]} trio={trio.__version__}"
     much = f"SEEDS={options.seeds}" if options.seconds is None else f"SECONDS={options.seconds:g}"
@@ -127,6 +136,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=JOBS, help="jobs of each")
     parser.add_argument("--provider", default="codex", help="name of a test bed")
     parser.add_argument("--processes", type=int, default=1, help="how many work at once")
+    parser.add_argument(
+        "--silence", type=float, default=SILENCE_S, metavar="SECONDS", help="of several processes, that one is hung"
+    )
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first seed that fails")
     parser.add_argument("--trace", action="store_true", help="print all that happened")
     return parser
@@ -143,22 +155,27 @@ def _chunks(options: argparse.Namespace) -> Iterator[range]:
 
 
 def _tallies(options: argparse.Namespace) -> Iterator[Tally]:
-    """Yield what came of each chunk; closing this lets those that run come to their end."""
+    """Yield what came of each chunk; closing this kills what still runs."""
     if options.processes == 1:
         for seeds in _chunks(options):
             yield run_seeds(seeds, options.provider, options.jobs, trace=options.trace)
         return
-    chunks = _chunks(options)
-    running: set[Future[Tally]] = set()
-    with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
-        while True:
-            for seeds in itertools.islice(chunks, options.processes - len(running)):
-                running.add(pool.submit(run_seeds, seeds, options.provider, options.jobs, trace=options.trace))
-            if not running:
-                return
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield future.result()
+    work = functools.partial(run_seeds, provider=options.provider, jobs=options.jobs, trace=options.trace)
+    for result in work_through(_chunks(options), work, options.processes, options.silence):
+        yield _tally_of_lost(result) if isinstance(result, Lost) else result
+
+
+def _tally_of_lost(lost: Lost) -> Tally:
+    return Tally(
+        digests={},
+        failed={lost.seed: (f"R9 the run has no end: {lost.why}",)},
+        outcomes={},
+        faults={},
+        impossible={},
+        struck={},
+        met={},
+        counted={},
+    )
 
 
 def _conclude(options: argparse.Namespace, tallies: Sequence[Tally]) -> int:
@@ -180,8 +197,10 @@ def _conclude(options: argparse.Namespace, tallies: Sequence[Tally]) -> int:
     command = f"reproduce: python -m tutti_side.testing.simulate --jobs {options.jobs} --provider {options.provider}"
     if failed:
         seed = min(failed)
-        _say(f"FAILED {len(failed)} of {len(digests)} seeds: {' '.join(map(str, sorted(failed)))}")
-        _say(f"seed {seed}, digest {digests[seed]}: {failed[seed][0]}", f"{command} --seed {seed} --trace")
+        _say(f"FAILED {len(failed)} of {len(digests.keys() | failed)} seeds: {' '.join(map(str, sorted(failed)))}")
+        _say(
+            f"seed {seed}, digest {digests.get(seed, 'unknown')}: {failed[seed][0]}", f"{command} --seed {seed} --trace"
+        )
         return 1
     if problems:
         _say(*(f"FELL SHORT: {problem}" for problem in problems))
