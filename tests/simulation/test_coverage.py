@@ -18,6 +18,7 @@ EARLY = {(state, "early"): "it is over by then" for state in STATES}
 PRODUCT = {
     "in_flight": _correlation.IN_FLIGHT_MAX + _correlation.CLEANUP_SLOTS,
     "pooled": _pool.POOL_MESSAGES_MAX,
+    "expired": _correlation.EXPIRED_ENTRIES_MAX,
     "open_requests": _correlation.OPEN_REQUESTS_MAX,
     "write_queue_frames": _write_queue.WRITE_FRAMES_MAX,
     "write_queue_bytes": _write_queue.WRITE_QUEUE_BYTES_MAX + _write_queue.WRITE_RESERVE_BYTES + LINE_BYTES_MAX,

@@ -13,9 +13,6 @@ from tutti_providers.codex.testing.simulated import SimulatedCodex
 from tutti_side.testing.simulate import find_bed
 from tutti_side.testing.simulation import simulate, trace_lines
 
-
-from tutti_side.testing.simulation import simulate, trace_lines
-
 SEEDS = 200
 """Seeds of one run of the tests, a tenth of a second each."""
 
