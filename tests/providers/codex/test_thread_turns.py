@@ -63,7 +63,7 @@ def test_a_doubt_is_raised_once_until_the_turn_is_trusted_again(lab: Lab) -> Non
 
 
 def test_a_turn_that_begins_puts_the_one_before_it_in_doubt_as_one_that_cannot_run(lab: Lab) -> None:
-    """One turn runs at a time, so the end of the first was not told. Whoever asks about it already asks on. Our choice."""
+    """One turn runs at a time, so the first has ended untold. Whoever asks about it already asks on. Our choice."""
     lab.turns.begin(ONE)
     lab.turns.doubt()
     assert not lab.turns.is_replaced(ONE)
