@@ -135,6 +135,7 @@ class _Worker(Generic[T]):
 
 def _serve(pipe: Connection, work: Work[T]) -> None:
     """Be a process: work through what is given until the parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which kills this process then
     faulthandler.register(signal.SIGUSR1)  # says where it spins, even when no step of Python's ever ends
     while True:
         try:

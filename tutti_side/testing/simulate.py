@@ -1,7 +1,8 @@
 """``python -m tutti_side.testing.simulate --seed N --seeds K [--trace]``: run simulations, and say how to repeat one.
 
-The first line says what is run, the last one ``PASSED …`` or ``reproduce: …``. Before it stands how often each fault
-point struck and which states of a Side's lifecycle it met; `COVERED_SEEDS` or more have to meet nearly all pairs.
+The first line says what is run, the last one ``PASSED …`` or ``reproduce: …``, also after Ctrl-C. Before it stands how
+often each fault point struck and which states of a Side's lifecycle it met; `COVERED_SEEDS` or more have to meet nearly
+all pairs.
 With ``--processes`` a seed that says nothing for too long is named and its process killed; one process would hang.
 Providers are found by the entry points ``tutti_side.testbeds``; only test beds that offer a simulation will do.
 """
@@ -10,8 +11,12 @@ import argparse
 import functools
 import hashlib
 import itertools
+import math
+import os
+import signal
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
@@ -33,6 +38,9 @@ SHOWN = 10
 
 CHUNK = 10
 """Seeds that a process runs before it tells."""
+
+INTERRUPTED_STATUS = 128 + signal.SIGINT
+"""Exit status after Ctrl-C, as shells have it."""
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,10 +64,14 @@ def find_bed(name: str) -> SimulationBed:
     """Make the test bed that is installed under that name.
 
     Raises:
-      LookupError: there is none, or it offers no simulation.
+      LookupError: there is none, it offers no simulation, or something that it imports is not installed.
     """
     points = metadata.entry_points(group="tutti_side.testbeds", name=name)
-    beds = [point.load()() for point in points]
+    try:
+        beds = [point.load()() for point in points]
+    except ImportError as error:
+        problem = f"test bed {name!r} can't be loaded: {error}; is an extra of its provider's package missing?"
+        raise LookupError(problem) from error
     if not beds or not hasattr(beds[0], "simulate"):
         raise LookupError(f"no test bed {name!r} that offers a simulation is installed")
     bed: SimulationBed = beds[0]
@@ -86,7 +98,11 @@ def run_seeds(
     results: list[Result] = []
     for seed in seeds:
         begin(seed)
-        result = simulate(seed, bed, jobs=jobs)
+        try:
+            result = simulate(seed, bed, jobs=jobs)
+        except Exception as error:  # of the judge or the test bed: such a seed is to be repeated as well
+            traceback.print_exc()
+            result = _broken(seed, error)
         if trace:
             _say(*trace_lines(result.entries))
         results.append(msgspec.structs.replace(result, entries=()))
@@ -99,11 +115,27 @@ def run_seeds(
         digests={result.seed: result.digest for result in results},
         failed={result.seed: result.violations for result in results if result.violations},
         outcomes=dict(outcomes),
-        faults=dict(results[-1].faults) if results else {},
-        impossible=dict(results[-1].impossible) if results else {},
+        faults={name: told for result in results for name, told in result.faults.items()},
+        impossible={pair: why for result in results for pair, why in result.impossible.items()},
         struck=dict(struck),
         met=dict(met),
         counted=largest(result.counted for result in results),
+    )
+
+
+def _broken(seed: int, error: Exception) -> Result:
+    """Return what a seed came to that ended in an error of the simulation itself."""
+    return Result(
+        seed=seed,
+        digest="unknown",
+        violations=(f"the simulation itself failed: {type(error).__name__}",),
+        outcomes={},
+        faults={},
+        impossible={},
+        struck={},
+        met=(),
+        counted={},
+        entries=(),
     )
 
 
@@ -118,30 +150,64 @@ def main(arguments: Sequence[str] | None = None) -> int:
     much = f"SEEDS={options.seeds}" if options.seconds is None else f"SECONDS={options.seconds:g}"
     _say(f"SEED={options.seed} {much} JOBS={options.jobs} PROVIDER={options.provider} {versions}")
     tallies: list[Tally] = []
-    for tally in _tallies(options):
-        tallies.append(tally)
-        for seed, violations in tally.failed.items():
-            _say(*(f"seed {seed}: {violation}" for violation in violations[:SHOWN]))
-        if tally.failed and not options.keep_going:
-            break
-    return _conclude(options, tallies)
+    is_interrupted = False
+    try:
+        for tally in _tallies(options):
+            tallies.append(tally)
+            for seed, violations in tally.failed.items():
+                _say(*(f"seed {seed}: {violation}" for violation in violations[:SHOWN]))
+            if tally.failed and not options.keep_going:
+                break
+    except* KeyboardInterrupt:  # in a group, when Trio was running
+        is_interrupted = True
+    return _conclude(options, tallies, is_interrupted=is_interrupted)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tutti_side.testing.simulate", description="Run simulations.")
-    parser.add_argument("--seed", type=int, default=0, help="the first seed")
-    parser.add_argument("--seeds", type=int, default=1, help="how many, in a row")
-    parser.add_argument("--seconds", type=float, help="run on until so much time is over, however many seeds that is")
-    parser.add_argument("--least", type=int, default=0, metavar="SEEDS", help="fewer seeds than that are a failure")
-    parser.add_argument("--jobs", type=int, default=JOBS, help="jobs of each")
-    parser.add_argument("--provider", default="codex", help="name of a test bed")
-    parser.add_argument("--processes", type=int, default=1, help="how many work at once")
+    parser = argparse.ArgumentParser(
+        prog="python -m tutti_side.testing.simulate",
+        description="Run simulations. The first line says what is run, the last one how it ended, or how to repeat it.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--seed", type=_natural, default=0, help="the first seed")
+    parser.add_argument("--seeds", type=_positive, default=1, help="how many, in a row")
+    parser.add_argument("--seconds", type=_seconds, help="run on until so much time is over, whatever --seeds says")
     parser.add_argument(
-        "--silence", type=float, default=SILENCE_S, metavar="SECONDS", help="of several processes, that one is hung"
+        "--least", type=_natural, default=0, metavar="SEEDS", help="fewer seeds than that are a failure"
+    )
+    parser.add_argument("--jobs", type=_positive, default=JOBS, help="jobs of each")
+    parser.add_argument("--provider", default="codex", help="name of an installed test bed that offers a simulation")
+    parser.add_argument("--processes", type=_positive, default=1, help="how many work at once")
+    parser.add_argument(
+        "--silence", type=_seconds, default=SILENCE_S, metavar="SECONDS", help="of several processes, that one is hung"
     )
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first seed that fails")
     parser.add_argument("--trace", action="store_true", help="print all that happened")
     return parser
+
+
+def _natural(text: str) -> int:
+    """Read a number of 0 or more: a seed below would draw the same as the one above."""
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError("it has to be 0 or more")
+    return number
+
+
+def _positive(text: str) -> int:
+    """Read a number of 1 or more: nothing run would be nothing proven."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("it has to be 1 or more")
+    return number
+
+
+def _seconds(text: str) -> float:
+    """Read a time that ends."""
+    seconds = float(text)
+    if not math.isfinite(seconds) or seconds < 0:
+        raise argparse.ArgumentTypeError("it has to be a time that ends, in seconds")
+    return seconds
 
 
 def _chunks(options: argparse.Namespace) -> Iterator[range]:
@@ -178,7 +244,7 @@ def _tally_of_lost(lost: Lost) -> Tally:
     )
 
 
-def _conclude(options: argparse.Namespace, tallies: Sequence[Tally]) -> int:
+def _conclude(options: argparse.Namespace, tallies: Sequence[Tally], *, is_interrupted: bool = False) -> int:
     """Print what all came to, and return the exit status."""
     digests, failed = dict[int, str](), dict[int, tuple[str, ...]]()
     outcomes = Counter[str]()
@@ -192,8 +258,9 @@ def _conclude(options: argparse.Namespace, tallies: Sequence[Tally]) -> int:
     _say("how calls ended:", *(f"  {what:40} {count:>8}" for what, count in sorted(outcomes.items())))
     _say(*coverage.lines())
     problems = coverage.problems() if len(digests) >= COVERED_SEEDS else []
-    if len(digests) < options.least:
-        problems.append(f"only {len(digests)} seeds were run, not {options.least}")
+    least = max(options.least, 1)
+    if len(digests) < least:
+        problems.append(f"only {len(digests)} seeds were run, not {least}")
     command = f"reproduce: python -m tutti_side.testing.simulate --jobs {options.jobs} --provider {options.provider}"
     if failed:
         seed = min(failed)
@@ -202,9 +269,15 @@ def _conclude(options: argparse.Namespace, tallies: Sequence[Tally]) -> int:
             f"seed {seed}, digest {digests.get(seed, 'unknown')}: {failed[seed][0]}", f"{command} --seed {seed} --trace"
         )
         return 1
+    if is_interrupted:
+        missing = next(seed for seed in itertools.count(options.seed) if seed not in digests)
+        _say(f"INTERRUPTED: {len(digests)} seeds had passed; the next is one of those that were under way")
+        _say(f"{command} --seed {missing} --seeds {CHUNK * options.processes}")
+        return INTERRUPTED_STATUS
     if problems:
+        much = f"--seeds {len(digests)}" if options.seconds is None else f"--seconds {options.seconds:g}"
         _say(*(f"FELL SHORT: {problem}" for problem in problems))
-        _say(f"{command} --seed {options.seed} --seeds {len(digests)}")
+        _say(f"{command} --seed {options.seed} {much}" + (f" --least {options.least}" if options.least else ""))
         return 1
     whole = hashlib.sha256("".join(digests[seed] for seed in sorted(digests)).encode()).hexdigest()[:16]
     _say(f"PASSED {len(digests)} seeds, digest {whole}")
@@ -217,4 +290,8 @@ def _say(*lines: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except BrokenPipeError:  # whoever read this has gone, as `head` does; nor is there anybody to be told so
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
