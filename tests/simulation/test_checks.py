@@ -10,6 +10,7 @@ from tutti_side.testing.simulation.records import (
     AgentCalled,
     Answered,
     Asked,
+    BoundaryDrawn,
     BranchAnswered,
     BranchAsked,
     ConnectionEnded,
@@ -145,6 +146,7 @@ def tell_side(story: Story) -> None:
     story.tell(BranchAsked, connection=0, request="5", source="P", owner="w/s1")
     story.now += 1
     story.tell(BranchAnswered, connection=0, request="5", child="C")
+    story.tell(BoundaryDrawn, connection=0, child="C", owner="w/s1")
     story.tell(SideOpened, owner="w/s1", source="p0", child="C")
     story.end(3, child="C", returned="side-1")
     story.see(2, "w/s1", 1, "session.started", child="C")
@@ -436,6 +438,12 @@ BREAKAGES: dict[str, tuple[str, Callable[[Run], Run]]] = {
         lambda run: changed(run, find(run, JobEnded, call=10), outcome="SideInProgressError"),
     ),
     "a session that stays busy": ("R14", busy_in_the_calm),
+    "a Side without its boundary": ("R15", lambda run: without(run, find(run, BoundaryDrawn))),
+    "a Side that is told to be another": ("R15", lambda run: changed(run, find(run, BoundaryDrawn), owner="w/s2")),
+    "a boundary that is drawn too late": (
+        "R15",
+        lambda run: moved(run, find(run, BoundaryDrawn), find(run, SideOpened) + 1),
+    ),
     "a branch without attestation": ("R15", lambda run: changed(run, find(run, ConnectionOpened), attested=False)),
     "a branch with more rights": (
         "R19",

@@ -20,6 +20,7 @@ __all__ = [
     "Answered",
     "AskKind",
     "Asked",
+    "BoundaryDrawn",
     "BranchAnswered",
     "BranchAsked",
     "ConnectionEnded",
@@ -317,6 +318,15 @@ class BranchAnswered(Record, frozen=True, kw_only=True, tag=True):
     request: str
     child: str = ""
     """Empty for a refusal."""
+
+
+class BoundaryDrawn(Record, frozen=True, kw_only=True, tag=True):
+    """The provider has taken, for a branch's child, what it is told of itself and the item where the Side begins."""
+
+    connection: int
+    child: str
+    owner: str
+    """The Side that it was told to be; see `marked_owner`."""
 
 
 class ReleaseAsked(Record, frozen=True, kw_only=True, tag=True):

@@ -15,6 +15,7 @@ from tutti_side.testing.simulation.records import (
     AgentCalled,
     Answered,
     Asked,
+    BoundaryDrawn,
     BranchAnswered,
     BranchAsked,
     InterruptAsked,
@@ -48,6 +49,9 @@ KINDS = {
 
 OVERLOADED = -32001
 """The error of a request that may be sent again as it is."""
+
+BOUNDARY_MARK = "<side_conversation_boundary>"
+"""In the item after which a Side begins."""
 
 STATUSES = {"completed": "completed", "failed": "failed", "interrupted": "canceled"}
 
@@ -300,6 +304,10 @@ class WireFacts:
         elif method == "turn/start":
             turn = str(sub_object(result, "turn").get("id") or "")
             self._record(TurnAnswered(at_s=now, connection=connection, request=key, child=child, turn=turn))
+        elif method == "thread/inject_items" and "result" in message:
+            owner = _told_to_be(params)
+            if owner:
+                self._record(BoundaryDrawn(at_s=now, connection=connection, child=child, owner=owner))
         elif method == "thread/unsubscribe" and "result" in message:
             self._record(ReleaseAnswered(at_s=now, connection=connection, child=child))
 
@@ -336,6 +344,15 @@ class WireFacts:
 
     def _question(self, text: str) -> str:
         return next((question for question in self._world.answers if question in text), "")
+
+
+def _told_to_be(params: dict[str, Any]) -> str:
+    """Return the Side that injected items tell a child to be; empty when the last is not the boundary behind that."""
+    items: list[Any] = params.get("items") or []
+    if not items:
+        return ""
+    *told, last = [msgspec.json.encode(item).decode() for item in items]
+    return marked_owner("".join(told)) if BOUNDARY_MARK in last else ""
 
 
 def _message(line: bytes) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from tutti_providers.codex.testing._simulated_facts import WireFacts
 from tutti_side.testing.simulation.records import (
     Answered,
     Asked,
+    BoundaryDrawn,
     BranchAnswered,
     BranchAsked,
     InterruptAsked,
@@ -311,3 +312,28 @@ def test_what_a_closing_source_said_is_over_when_it_is_loaded_again() -> None:
     assert bench.turn(5, queued_s=1.5, sandboxPolicy=READ_ONLY, approvalPolicy="never").restricted
     assert not bench.turn(6, sandboxPolicy=READ_ONLY, approvalPolicy="never").restricted
     assert bench.turn(7).restricted
+
+
+@pytest.mark.parametrize(
+    ("told", "answer", "is_drawn"),
+    [
+        (["told <w/s1>", "<side_conversation_boundary>"], {"result": {}}, True),
+        (["told <w/s1>"], {"result": {}}, False),
+        (["<side_conversation_boundary>", "told <w/s1>"], {"result": {}}, False),
+        (["told nobody", "<side_conversation_boundary>"], {"result": {}}, False),
+        ([], {"result": {}}, False),
+        (["told <w/s1>", "<side_conversation_boundary>"], {"error": {"code": 1, "message": "no"}}, False),
+    ],
+)
+def test_a_boundary_is_drawn_when_the_last_of_what_was_injected_is_one(
+    told: list[str], answer: dict[str, object], is_drawn: bool
+) -> None:
+    """R15: only once the server has taken it, and behind the instructions that name the Side."""
+    bench = Bench()
+    bench.open_session()
+    bench.fork()
+    items = [{"type": "message", "content": [{"text": text.replace("<w/s1>", side_mark("w/s1"))}]} for text in told]
+    bench.send({"id": 7, "method": "thread/inject_items", "params": {"threadId": "kid", "items": items}})
+
+    drawn = [BoundaryDrawn(at_s=0.0, connection=3, child="kid", owner="w/s1")] if is_drawn else []
+    assert bench.read({"id": 7, **answer}) == drawn

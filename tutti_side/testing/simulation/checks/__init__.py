@@ -51,6 +51,7 @@ from tutti_side.testing.simulation.checks.wire import (
     only_the_attested_is_asked,
     parents_are_left_alone,
     sides_are_restricted,
+    sides_know_where_they_begin,
     the_reader_never_waits,
 )
 from tutti_side.testing.simulation.records import Record
@@ -87,6 +88,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Violation]], ...] = (
     turns_of_cut_calls_are_given_up,
     joined_opens_outlive_each_other,
     only_the_attested_is_asked,
+    sides_know_where_they_begin,
     sides_are_restricted,
     sides_answer_for_themselves,
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from tutti_side.testing.simulation.checks._facts import Facts, Violation
 from tutti_side.testing.simulation.records import (
     AgentCalled,
+    BoundaryDrawn,
     BranchAsked,
     ConnectionEnded,
     ConnectionOpened,
@@ -15,11 +16,18 @@ from tutti_side.testing.simulation.records import (
     InterruptAsked,
     Read,
     ReleaseAsked,
+    SideOpened,
     TurnAsked,
     WentOver,
 )
 
-__all__ = ["only_the_attested_is_asked", "parents_are_left_alone", "sides_are_restricted", "the_reader_never_waits"]
+__all__ = [
+    "only_the_attested_is_asked",
+    "parents_are_left_alone",
+    "sides_are_restricted",
+    "sides_know_where_they_begin",
+    "the_reader_never_waits",
+]
 
 CLOCK_JUMP = "clock_jump"
 """The fault after which time has passed that nobody had: what could be read before it may be read behind it."""
@@ -132,6 +140,16 @@ def only_the_attested_is_asked(facts: Facts) -> Iterator[Violation]:
     for index, ask in facts.each(BranchAsked):
         if not attested.get(ask.connection, False):
             yield facts.violation("R15", index, f"{ask.owner} is branched on connection {ask.connection}, not attested")
+
+
+def sides_know_where_they_begin(facts: Facts) -> Iterator[Violation]:
+    """R15: what is open as a Side was told so, and where it begins; its provider has answered that it took that."""
+    drawn: dict[str, str] = {}
+    for index, record in facts.all_of(BoundaryDrawn, SideOpened):
+        if isinstance(record, BoundaryDrawn):
+            drawn[record.child] = record.owner
+        elif isinstance(record, SideOpened) and drawn.get(record.child) != record.owner:
+            yield facts.violation("R15", index, f"{record.owner} is open, and its child does not know where it begins")
 
 
 def sides_are_restricted(facts: Facts) -> Iterator[Violation]:
