@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from tutti_providers.codex import _closing
-from tutti_providers.codex._connection import Connection, Release
+from tutti_providers.codex._connection import Connection
 from tutti_providers.codex._creation import ThreadCreation
+from tutti_providers.codex._releases import Release, Releases
 from tutti_providers.codex._router import Router
 from tutti_providers.codex.schema.requests import UnsubscribeParams
 from tutti_side.contract import TurnCompleted
@@ -58,13 +59,13 @@ def skip_unsubscribe(patch: pytest.MonkeyPatch) -> None:
 def release_without_retry(patch: pytest.MonkeyPatch) -> None:
     """F18: a child that nobody wants is unsubscribed in no background."""
 
-    def release(self: Connection, thread_id: str) -> Release:
-        self.router.retire(thread_id)
+    def release(self: Releases, thread_id: str) -> Release:
+        self._retire(thread_id)
         done = Release(thread_id)
         done.done.set()
         return done
 
-    patch.setattr(Connection, "release_thread", release)
+    patch.setattr(Releases, "begin", release)
 
 
 def lose_a_number(patch: pytest.MonkeyPatch) -> None:

@@ -118,9 +118,9 @@ def _let_go(live: Live, *, released: bool) -> None:
     if released or live.thread.lost:
         live.connection.router.retire(live.thread.thread_id)
     elif live.thread.is_stopped:
-        live.connection.release_thread(live.thread.thread_id)
+        live.connection.releases.begin(live.thread.thread_id)
     else:  # cut short: what a turn does would go on, and nobody would hear of it
-        live.connection.release_thread(live.thread.thread_id, first=lambda: _stop_late(live))
+        live.connection.releases.begin(live.thread.thread_id, first=lambda: _stop_late(live))
 
 
 async def _stop_late(live: Live) -> None:

@@ -16,6 +16,7 @@ import trio
 from tutti_providers.codex._asking import refuse
 from tutti_providers.codex._launch import Handshake, handshake
 from tutti_providers.codex._notices import Notices
+from tutti_providers.codex._releases import Releases
 from tutti_providers.codex._router import PoolOverflowError, Router, RouterStatistics
 from tutti_providers.codex._subagents import SubAgentSink
 from tutti_providers.codex._thread import TURN_BEGIN_WAIT_S, CodexThread
@@ -32,7 +33,6 @@ from tutti_providers.codex.schema.requests import (
 )
 from tutti_side.contract import (
     NO_NOTICES,
-    CleanupRow,
     NoticePort,
     ProviderLostError,
     ProviderProtocolError,
@@ -55,7 +55,7 @@ from tutti_side.jsonrpc import (
 )
 from tutti_side.nursery import open_service_nursery
 
-__all__ = ["CLEANUP_DEADLINE_S", "RECLAIM_S", "Connection", "ConnectionStatistics", "Release", "open_connection"]
+__all__ = ["CLEANUP_DEADLINE_S", "Connection", "ConnectionStatistics", "open_connection"]
 
 R = TypeVar("R")
 
@@ -69,21 +69,6 @@ sign of life. So it is asked after one to two of these without a message."""
 LIFE_SIGN_DEADLINE_S = 30.0
 """How long it may take to give one. Then the connection is lost: a turn's waiter waits twice `SILENCE_S`, and this, at
 most."""
-
-RELEASE_TRIES_MAX = 12
-"""An unsubscribe is tried so often, which takes up to 4 minutes: longer than a server that is still taken for alive can
-stand still, or refuse. After that the child ends with its process."""
-
-RELEASE_PAUSE_S = 0.2
-"""Pause after the first failed try; doubled each time…"""
-
-RELEASE_PAUSE_S_MAX = 30.0
-"""…but never longer than this."""
-
-
-RECLAIM_S = 30.0
-"""Who loads a thread again waits so long for the answer to an earlier load that was given up, which would be released
-when it came, and for the end of an earlier close."""
 
 
 class ConnectionStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,19 +93,6 @@ class ConnectionStatistics(msgspec.Struct, frozen=True, kw_only=True):
     router: RouterStatistics
 
 
-class Release:
-    """An unsubscribe in the background."""
-
-    def __init__(self, thread_id: str) -> None:
-        self.thread_id = thread_id
-        self.tries = 0
-        self.due = 0.0
-        self.done = trio.Event()
-        self.claims = 0
-        """Those who wait for its end because they load the thread again."""
-        self.claimed = trio.Event()
-
-
 class Connection:
     """A running app-server; made by `open_connection`."""
 
@@ -140,17 +112,15 @@ class Connection:
         self.ended = trio.Event()
         self.unread = unread
         self._notices = notices
-        self.abandoned_loads: dict[str, trio.Event] = {}
-        """Threads that were to be loaded by somebody who has gone, until the answer comes."""
         self._busy = trio.Event()
         self._nursery = nursery
         self._leases: set[ScopeRef] = set()
         self._releasing = 0
         self._doubted_turns = 0
         self._sub_agents = 0
-        self._retrying: dict[Release, None] = {}
         self._unreleased = 0
         self._is_closing = False
+        self.releases = Releases(self._unsubscribe, router.retire, self._start)
         router.on_lost = self.ended.set
 
     def __repr__(self) -> str:
@@ -256,51 +226,6 @@ class Connection:
 
     # What nobody waits for any more
 
-    def release_thread(self, thread_id: str, *, first: Callable[[], Awaitable[None]] | None = None) -> Release:
-        """Unsubscribe a thread in the background, with bounded retries; `first`, bounded too, comes before."""
-        release = Release(thread_id)
-        self.router.retire(thread_id)
-        if self._start(release.done, self._release, release, first):
-            self._retrying[release] = None
-        return release
-
-    async def reclaim_thread(self, thread_id: str) -> bool:
-        """Let no unsubscribe of this thread follow, since it is about to be loaded again.
-
-        What is on the wire already is answered first, or has its deadline: done late, it would undo the load. So this
-        takes at most `RECLAIM_S` for a load that was abandoned, and then 25 s: an unsubscribe that was cut short first
-        stops what runs, in four steps of `CLEANUP_DEADLINE_S` at most.
-
-        Returns:
-          True when an unsubscribe was still owed: a load that fails has to begin it anew.
-
-        Cancellation: the unsubscribe goes on.
-        """
-        owed = False
-        abandoned = self.abandoned_loads.get(thread_id)
-        if abandoned is not None:
-            with trio.move_on_after(RECLAIM_S):
-                await abandoned.wait()
-        for release in [release for release in self._retrying if release.thread_id == thread_id]:
-            owed = True
-            release.claims += 1
-            release.claimed.set()
-            try:
-                await release.done.wait()
-            finally:
-                release.claims -= 1
-                if not release.claims:
-                    release.claimed = trio.Event()
-        return owed
-
-    def cleanup_rows(self) -> tuple[CleanupRow, ...]:
-        """Return the unsubscribes that are being retried."""
-        now = trio.current_time()
-        return tuple(
-            CleanupRow(label=f"thread {release.thread_id}", tries=release.tries, due_s=max(0.0, release.due - now))
-            for release in self._retrying
-        )
-
     def start_late(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run something in the background that outlives its starter; it ends with the connection at the latest."""
         self._start(trio.Event(), work)
@@ -330,7 +255,7 @@ class Connection:
         has_room, leaver = parent.sub_agents.make_room()
         if leaver is not None:
             leaver.detach()
-            self.release_thread(leaver.thread_id)
+            self.releases.begin(leaver.thread_id)
         if not has_room:
             return
         agent = CodexThread(
@@ -376,29 +301,6 @@ class Connection:
         finally:
             self._releasing -= 1
             done.set()
-
-    async def _release(self, release: Release, first: Callable[[], Awaitable[None]] | None) -> None:
-        try:
-            if first is not None:
-                await first()
-            for attempt in range(RELEASE_TRIES_MAX):
-                try:
-                    await self._unsubscribe(release.thread_id)
-                except (UnansweredError, RequestRefusedError, ProviderProtocolError):
-                    if attempt == RELEASE_TRIES_MAX - 1:
-                        raise
-                    pause_s = min(RELEASE_PAUSE_S * 2**attempt, RELEASE_PAUSE_S_MAX)
-                    release.tries, release.due = attempt + 1, trio.current_time() + pause_s
-                    with trio.move_on_after(pause_s):
-                        await release.claimed.wait()
-                    if release.claims:
-                        return
-                except ProviderLostError:
-                    return  # gone with its process
-                else:
-                    return
-        finally:
-            self._retrying.pop(release, None)
 
     async def _unsubscribe(self, thread_id: str) -> None:
         params = UnsubscribeParams(thread_id=thread_id)

@@ -12,7 +12,8 @@ from typing import cast
 import msgspec
 import trio
 
-from tutti_providers.codex._connection import Connection, Release
+from tutti_providers.codex._connection import Connection
+from tutti_providers.codex._releases import Release
 from tutti_providers.codex._router import PoolOverflowError
 from tutti_providers.codex._settings import SourceSettings
 from tutti_providers.codex._settling import settle_load
@@ -99,7 +100,7 @@ class ThreadCreation:
         self._connection.router.begin_load(self._loads)
         self._is_loading = self._is_running = True
         try:
-            self._owes_release = await self._connection.reclaim_thread(params.thread_id)
+            self._owes_release = await self._connection.releases.reclaim(params.thread_id)
             return await self._load(params)
         finally:
             self._is_running = False
@@ -136,11 +137,11 @@ class ThreadCreation:
         if not self._method:
             self._settled.set()  # nothing was asked for, so no answer will say so
         if self._thread.thread_id and self._release is None:
-            self._release = self._connection.release_thread(self._thread.thread_id)
+            self._release = self._connection.releases.begin(self._thread.thread_id)
         elif self._settled.is_set():
             self._repay()
         elif self._loads:
-            self._connection.abandoned_loads[self._loads] = self._settled
+            self._connection.releases.abandoned_loads[self._loads] = self._settled
 
     async def wait_released(self) -> None:
         """Wait until the answer came, or can't come any more, and what it created was released.
@@ -176,15 +177,15 @@ class ThreadCreation:
         finally:
             self._end_creation()
             self._settled.set()
-            if self._connection.abandoned_loads.get(self._loads) is self._settled:
-                del self._connection.abandoned_loads[self._loads]
+            if self._connection.releases.abandoned_loads.get(self._loads) is self._settled:
+                del self._connection.releases.abandoned_loads[self._loads]
             if self._abandoned:
                 self._repay()
 
     def _repay(self) -> None:
         """Begin the unsubscribe anew that this load was to make needless: it came to nothing."""
         if self._owes_release and self._release is None and not self._is_known(self._loads):
-            self._release = self._connection.release_thread(self._loads)
+            self._release = self._connection.releases.begin(self._loads)
         self._owes_release = False
 
     def _adopt(self, result: msgspec.Raw) -> None:
@@ -208,7 +209,7 @@ class ThreadCreation:
                     problem = "more of the thread came before the answer than is kept (overflow)"
         # A thread that was known before is not ours to release: it could be the parent.
         if (problem is not None or self._abandoned) and thread_id and not self._is_known(thread_id):
-            self._release = self._connection.release_thread(thread_id)
+            self._release = self._connection.releases.begin(thread_id)
         if problem is not None:
             raise ProviderProtocolError(self._method, problem)
 

@@ -14,9 +14,10 @@ from functools import partial
 import trio
 
 from tutti_providers.codex._closing import close_thread, end_commands_quietly
-from tutti_providers.codex._connection import RECLAIM_S, Connection, ConnectionStatistics
+from tutti_providers.codex._connection import Connection, ConnectionStatistics
 from tutti_providers.codex._creation import ThreadCreation
 from tutti_providers.codex._live_connection import LiveConnection, OpenConnection
+from tutti_providers.codex._releases import RECLAIM_S
 from tutti_providers.codex._settings import check_resumed, check_started, resume_params, settings_of, start_params
 from tutti_providers.codex._settling import settle_turn
 from tutti_providers.codex._side_open import SideOpening
@@ -78,7 +79,7 @@ class CodexAdapter:
     def cleanup_rows(self) -> tuple[CleanupRow, ...]:
         """Return the threads that the live connection is still unsubscribing."""
         current = self._connection.current
-        return () if current is None else current.cleanup_rows()
+        return () if current is None else current.releases.rows()
 
     def close_all(self) -> None:
         """Begin no connection any more: the adapter's block has ended, and its nursery ends now."""

@@ -310,7 +310,7 @@ async def test_a_thread_that_is_loaded_again_is_unsubscribed_by_no_retry_of_befo
     async with open_lab() as (lab, nursery, scope):
         scope.cancel()
         lab.server.deaf_to_unsubscribes = True
-        lab.connection.release_thread(NEW)
+        lab.connection.releases.begin(NEW)
         await trio.testing.wait_all_tasks_blocked()
         load = Load(lab)
         nursery.start_soon(load.run)
@@ -322,7 +322,7 @@ async def test_a_thread_that_is_loaded_again_is_unsubscribed_by_no_retry_of_befo
         assert load.outcome.thread.id == NEW
         await trio.sleep(100)
         assert lab.server.methods() == ["thread/unsubscribe", "thread/resume"]
-        assert lab.connection.cleanup_rows() == ()
+        assert lab.connection.releases.rows() == ()
 
 
 async def test_a_load_that_is_cancelled_while_it_waits_lets_the_unsubscribe_go_on(autojump_clock: Any) -> None:
@@ -330,7 +330,7 @@ async def test_a_load_that_is_cancelled_while_it_waits_lets_the_unsubscribe_go_o
     async with open_lab() as (lab, nursery, scope):
         scope.cancel()
         lab.server.deaf_to_unsubscribes = True
-        release = lab.connection.release_thread(NEW)
+        release = lab.connection.releases.begin(NEW)
         await trio.testing.wait_all_tasks_blocked()
         load = Load(lab)
         nursery.start_soon(load.run)
@@ -347,7 +347,7 @@ async def test_a_load_that_fails_begins_the_unsubscribe_anew_that_it_ended(autoj
     async with open_lab() as (lab, nursery, scope):
         scope.cancel()
         lab.server.deaf_to_unsubscribes = True
-        lab.connection.release_thread(NEW)
+        lab.connection.releases.begin(NEW)
         await trio.testing.wait_all_tasks_blocked()
         load = Load(lab)
         nursery.start_soon(load.run)
