@@ -1,8 +1,8 @@
 """``python -m tutti_side.testing.simulate --seed N --seeds K [--trace]``: run simulations, and say how to repeat one.
 
-The first line says what is run, the last one ``PASSED …`` or ``reproduce: …``, also after Ctrl-C. Before it stands how
-often each fault point struck and which states of a Side's lifecycle it met; `COVERED_SEEDS` or more have to meet nearly
-all pairs.
+The first line says what is run, the last one how to repeat it, or what failed of it, also after Ctrl-C. Before that stand
+how often each fault point struck and which states of a Side's lifecycle it met, and what it all came to; `COVERED_SEEDS` or
+more have to meet nearly all pairs.
 With ``--processes`` a seed that says nothing for too long is named and its process killed; one process would hang.
 Providers are found by the entry points ``tutti_side.testbeds``; only test beds that offer a simulation will do.
 """
@@ -280,7 +280,8 @@ def _conclude(options: argparse.Namespace, tallies: Sequence[Tally], *, is_inter
         _say(f"{command} --seed {options.seed} {much}" + (f" --least {options.least}" if options.least else ""))
         return 1
     whole = hashlib.sha256("".join(digests[seed] for seed in sorted(digests)).encode()).hexdigest()[:16]
-    _say(f"PASSED {len(digests)} seeds, digest {whole}")
+    _say(f"PASSED {len(digests)} seeds, {len(set(digests.values()))} distinct traces, digest {whole}")
+    _say(f"{command} --seed {options.seed} --seeds {len(digests)}")
     return 0
 
 

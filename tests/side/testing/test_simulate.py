@@ -26,14 +26,15 @@ def result_of(seed: int, violation: str) -> Result:
     )
 
 
-def test_a_run_that_passes_says_its_seed_first_and_passed_last(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_passes_says_its_seed_first_and_how_to_repeat_it_last(capsys: pytest.CaptureFixture[str]) -> None:
     """Source: our choice."""
     status = command.main(["--seed", "5", "--seeds", "2"])
 
     lines = capsys.readouterr().out.splitlines()
     assert status == 0
     assert lines[0].startswith("SEED=5 SEEDS=2 JOBS=16 PROVIDER=codex ")
-    assert lines[-1].startswith("PASSED 2 seeds, digest ")
+    assert lines[-2].startswith("PASSED 2 seeds, 2 distinct traces, digest ")
+    assert lines[-1].startswith("reproduce: ")
 
 
 def test_a_trace_is_printed_on_demand(capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,7 +95,7 @@ def test_a_run_by_time_counts_its_seeds(monkeypatch: pytest.MonkeyPatch, capsys:
     status = command.main(["--seed", "40", "--seconds", "3"])
 
     assert status == 0
-    assert capsys.readouterr().out.splitlines()[-1].startswith("PASSED 20 seeds, digest ")
+    assert capsys.readouterr().out.splitlines()[-2].startswith("PASSED 20 seeds, 1 distinct traces, digest ")
 
 
 @pytest.mark.process
@@ -104,7 +105,7 @@ def test_several_processes_find_what_one_finds(capsys: pytest.CaptureFixture[str
 
     said = capsys.readouterr().out
     assert (one, two) == (0, 0)
-    last = [line for line in said.splitlines() if line.startswith("PASSED 12 seeds, digest ")]
+    last = [line for line in said.splitlines() if line.startswith("PASSED 12 seeds, 12 distinct traces, digest ")]
     assert len(last) == 2
     assert last[0] == last[1]
 
