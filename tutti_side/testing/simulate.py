@@ -1,8 +1,8 @@
 """``python -m tutti_side.testing.simulate --seed N --seeds K [--trace]``: run simulations, and say how to repeat one.
 
-The first line says what is run, the last one how to repeat it, or what failed of it, also after Ctrl-C. Before that stand
-how often each fault point struck and which states of a Side's lifecycle it met, and what it all came to; `COVERED_SEEDS` or
-more have to meet nearly all pairs.
+The first line says what is run; the last one how to repeat it, or what failed of it, also after Ctrl-C. Before that
+stand how often each fault point struck, which states of a Side's lifecycle it met, and what it all came to;
+`COVERED_SEEDS` or more have to meet nearly all pairs.
 With ``--processes`` a seed that says nothing for too long is named and its process killed; one process would hang.
 Providers are found by the entry points ``tutti_side.testbeds``; only test beds that offer a simulation will do.
 """
