@@ -8,6 +8,7 @@ adds the report. Each case is a method whose name is its id: a sentence that an 
 - `_stage`      what a case stands on: a host over the bed, a parent that has spoken, and ears on both
 - `_hearing`    what subscribers and waiters are told, and which error was raised
 - `_seam`       between the runtime and the adapter: it watches, holds events back, and tells the runtime lies
+- `_hard_end`   what ends a case that no cancel ends
 - `_case`       what makes a method a case
 - `_sessions`, `_opening`, `_transience`, `_closing`, `_failed_opens`, `_identity`, `_capabilities`, `_interactions`,
   `_steering`, `_ends`: the cases
@@ -15,6 +16,7 @@ adds the report. Each case is a method whose name is its id: a sentence that an 
 Nothing here needs pytest. It knows no provider; providers bring their beds.
 """
 
+from tutti_side.testing.adapter_suite._hard_end import CaseHangsError
 from tutti_side.testing.adapter_suite.bed import (
     ASK,
     FAIL,
@@ -27,4 +29,16 @@ from tutti_side.testing.adapter_suite.bed import (
 )
 from tutti_side.testing.adapter_suite.suite import AdapterSuite, ExclusionError
 
-__all__ = ["ASK", "FAIL", "HELD_TEXTS", "HOLD", "QUERY", "SAID", "SAY", "AdapterBed", "AdapterSuite", "ExclusionError"]
+__all__ = [
+    "ASK",
+    "FAIL",
+    "HELD_TEXTS",
+    "HOLD",
+    "QUERY",
+    "SAID",
+    "SAY",
+    "AdapterBed",
+    "AdapterSuite",
+    "CaseHangsError",
+    "ExclusionError",
+]

@@ -17,6 +17,7 @@ from tutti_side.testing.adapter_suite._case import Case, cases_of
 from tutti_side.testing.adapter_suite._closing import ClosingCases
 from tutti_side.testing.adapter_suite._ends import EndCases
 from tutti_side.testing.adapter_suite._failed_opens import FailedOpenCases
+from tutti_side.testing.adapter_suite._hard_end import CaseHangsError, HardEnd
 from tutti_side.testing.adapter_suite._identity import IdentityCases
 from tutti_side.testing.adapter_suite._interactions import InteractionCases
 from tutti_side.testing.adapter_suite._opening import OpeningCases
@@ -100,12 +101,21 @@ class AdapterSuite(
 
         Raises:
           AssertionError: the adapter does not conform.
+          CaseHangsError: it hung, and went on when it was cancelled; an `AssertionError` as well.
           trio.TooSlowError: it hung.
         """
         clock = MockClock(autojump_threshold=0) if self.virtual_time else None
-        trio.run(self._play, case, directory, clock=clock)
+        end = HardEnd(self.bound_s)
+        try:
+            with end.striking():
+                trio.run(self._play, case, directory, end, clock=clock)
+        except BaseException as error:
+            if end.told:
+                raise CaseHangsError(end.told) from error  # noqa: ASYNC104 - its run has ended
+            raise
 
-    async def _play(self, case: Case, directory: Path) -> None:
+    async def _play(self, case: Case, directory: Path, end: HardEnd) -> None:
+        end.watch()
         with trio.fail_after(self.bound_s):
             async with self.open_bed(directory) as bed, open_stage(bed) as stage:
                 await case(stage)
