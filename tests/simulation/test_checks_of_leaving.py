@@ -40,6 +40,7 @@ from tutti_side.testing.simulation.records import (
     Read,
     Record,
     ReleaseAsked,
+    Rested,
     SeenEvent,
     SideEnded,
     SideOpened,
@@ -161,6 +162,12 @@ CASES: dict[str, tuple[Check, str, list[Told], list[Told]]] = {
         "R6",
         [*opened(), BEGAN, READ, told(3, TurnEnded, child="C", turn="t", status="completed"), RELEASED],
         [*opened(), BEGAN, READ, RELEASED],
+    ),
+    "a turn of which the provider says that it is over, and no more": (
+        turns_are_interrupted_before_their_release,
+        "R6",
+        [*opened(), BEGAN, READ, told(3, Rested, child="C"), RELEASED],
+        [*opened(), BEGAN, READ, told(3, Rested, child="D"), RELEASED],
     ),
     "a turn that was lost with another connection": (
         turns_are_interrupted_before_their_release,

@@ -39,6 +39,7 @@ __all__ = [
     "Record",
     "ReleaseAnswered",
     "ReleaseAsked",
+    "Rested",
     "ResumeAsked",
     "Sampled",
     "SeenEvent",
@@ -398,6 +399,13 @@ class TurnEnded(Record, frozen=True, kw_only=True, tag=True):
     turn: str
     status: str
     """``completed``, ``failed`` or ``canceled``."""
+
+
+class Rested(Record, frozen=True, kw_only=True, tag=True):
+    """Asked about a child, the provider said that no turn runs in it; of one that did it may never tell the end."""
+
+    connection: int
+    child: str
 
 
 class InterruptAsked(Record, frozen=True, kw_only=True, tag=True):

@@ -22,6 +22,7 @@ from tutti_side.testing.simulation.records import (
     Record,
     ReleaseAnswered,
     ReleaseAsked,
+    Rested,
     ResumeAsked,
     Settled,
     TurnAnswered,
@@ -54,6 +55,9 @@ BOUNDARY_MARK = "<side_conversation_boundary>"
 """In the item after which a Side begins."""
 
 STATUSES = {"completed": "completed", "failed": "failed", "interrupted": "canceled"}
+
+RESTING = ("idle", "systemError", "notLoaded")
+"""Statuses of a thread in which no turn runs."""
 
 ACCEPTED = frozenset({"accept", "acceptForSession", "acceptWithExecpolicyAmendment", "applyNetworkPolicyAmendment"})
 """Decisions that allow something."""
@@ -250,11 +254,8 @@ class WireFacts:
             self._turns[child, turn_id] = True
             question = self._question(self._text_of(turn_id))
             self._record(TurnBegan(at_s=now, connection=connection, child=child, turn=turn_id, question=question))
-        elif method == "turn/completed" and isinstance(turn_id, str) and self._turns.get((child, turn_id)) is not False:
-            status = STATUSES.get(str(turn.get("status")))
-            if status is not None:
-                self._turns[child, turn_id] = False
-                self._record(TurnEnded(at_s=now, connection=connection, child=child, turn=turn_id, status=status))
+        elif method == "turn/completed" and isinstance(turn_id, str):
+            self._take_end(child, turn)
         elif method == "serverRequest/resolved":
             key = _key(params.get("requestId"))
             if key in self._open:
@@ -270,6 +271,14 @@ class WireFacts:
                     self._perhaps.setdefault(child, []).append(policy)
                 else:
                     self._policies.setdefault(child, []).append(policy)
+
+    def _take_end(self, child: str, turn: dict[str, Any]) -> None:
+        """Record, once, how a turn ended, if it has."""
+        turn_id, status = str(turn.get("id")), STATUSES.get(str(turn.get("status")))
+        if status is not None and self._turns.get((child, turn_id)) is not False:
+            self._turns[child, turn_id] = False
+            now, connection = self._clock(), self._connection
+            self._record(TurnEnded(at_s=now, connection=connection, child=child, turn=turn_id, status=status))
 
     def _take_answer(self, message: dict[str, Any]) -> None:
         key = _key(message["id"])
@@ -308,6 +317,14 @@ class WireFacts:
             owner = _told_to_be(params)
             if owner:
                 self._record(BoundaryDrawn(at_s=now, connection=connection, child=child, owner=owner))
+        elif method == "thread/read":
+            status = sub_object(sub_object(result, "thread"), "status").get("type")
+            if status in RESTING:
+                self._record(Rested(at_s=now, connection=connection, child=child))
+        elif method == "thread/turns/list":
+            turns: list[dict[str, Any]] = result.get("data") or []
+            for turn_of_list in turns:
+                self._take_end(child, turn_of_list)
         elif method == "thread/unsubscribe" and "result" in message:
             self._record(ReleaseAnswered(at_s=now, connection=connection, child=child))
 

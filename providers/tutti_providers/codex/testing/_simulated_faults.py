@@ -19,6 +19,7 @@ from .app_server_faults import (
     AnswerTwice,
     CrashAfterEffect,
     CrashOn,
+    DropTurnCompleted,
     FaultPlan,
     ForkAnswer,
     ForkMessage,
@@ -132,6 +133,12 @@ FAULT_POINTS: Mapping[str, FaultPoint] = {
         rate=0.05,
         kind=TurnFails,
         draw=lambda rng, method: TurnFails(after_tokens=rng.randrange(4)),
+    ),
+    "end_dropped": FaultPoint(
+        says="A turn ends, and its end is never told, perhaps not even when it is asked about.",
+        rate=0.02,
+        kind=DropTurnCompleted,
+        draw=lambda rng, method: DropTurnCompleted(with_status=rng.random() < 0.5, forgets=rng.random() < 0.2),
     ),
     # Messages
     "notification_twice": FaultPoint(says="A notification that adds no text comes twice.", rate=0.03, on="message"),
@@ -272,6 +279,7 @@ class DrawnFaults(FaultPlan):
         for name, point in _BY_KIND.get(kind, ()):
             if (not point.methods or method in point.methods) and self._drawer.strikes(name):
                 assert point.draw is not None
-                self._drawer.strike(name, self._connection, self._child)
+                # A turn's end comes of no request, so it is not the last request's thread that is concerned.
+                self._drawer.strike(name, self._connection, "" if kind is DropTurnCompleted else self._child)
                 return point.draw(self._drawer.rng, method)
         return None

@@ -16,6 +16,7 @@ from tutti_side.testing.simulation.records import (
     Record,
     ReleaseAnswered,
     ReleaseAsked,
+    Rested,
     ResumeAsked,
     Settled,
     TurnAnswered,
@@ -337,3 +338,29 @@ def test_a_boundary_is_drawn_when_the_last_of_what_was_injected_is_one(
 
     drawn = [BoundaryDrawn(at_s=0.0, connection=3, child="kid", owner="w/s1")] if is_drawn else []
     assert bench.read({"id": 7, **answer}) == drawn
+
+
+def test_an_end_that_was_not_told_is_known_from_the_list_of_turns_once() -> None:
+    """R7: how a turn ended is what the provider says, also when it has to be asked."""
+    bench = Bench()
+    bench.open_session()
+    bench.note("turn/started", threadId="src", turn={"id": "t"})
+    turns = [{"id": "u", "status": "inProgress"}, {"id": "t", "status": "interrupted"}]
+
+    for number, told in ((5, ["canceled"]), (6, [])):
+        assert bench.call(number, "thread/turns/list", threadId="src") == []
+        ends = bench.read({"id": number, "result": {"data": turns}})
+        assert [end.status for end in ends if isinstance(end, TurnEnded)] == told
+    assert bench.note("turn/completed", threadId="src", turn={"id": "t", "status": "completed"}) == []
+
+
+@pytest.mark.parametrize("status", ["idle", "active"])
+def test_that_nothing_runs_in_a_thread_is_known_from_its_status(status: str) -> None:
+    """R6: a Side says no more of a turn whose end was not told."""
+    bench = Bench()
+    bench.open_side()
+    assert bench.call(5, "thread/read", threadId="kid") == []
+
+    told = bench.read({"id": 5, "result": {"thread": {"id": "kid", "status": {"type": status}}}})
+
+    assert told == ([Rested(at_s=0.0, connection=3, child="kid")] if status == "idle" else [])

@@ -10,6 +10,7 @@ from tutti_side.testing.simulation.records import (
     InterruptAsked,
     Read,
     ReleaseAsked,
+    Rested,
     Settled,
     SideEnded,
     SideOpened,
@@ -68,12 +69,14 @@ def turns_are_interrupted_before_their_release(facts: Facts) -> Iterator[Violati
     reads: dict[int, int] = {}
     deaf: set[int] = set()
     interrupted: set[tuple[str, str]] = set()
-    for index, record in facts.all_of(TurnBegan, TurnEnded, InterruptAsked, Read, Fault, ReleaseAsked):
+    for index, record in facts.all_of(TurnBegan, TurnEnded, Rested, InterruptAsked, Read, Fault, ReleaseAsked):
         if isinstance(record, TurnBegan):
             running[record.connection, record.child] = index, record.turn
         elif isinstance(record, TurnEnded):
             if running.get((record.connection, record.child), (0, ""))[1] == record.turn:
                 del running[record.connection, record.child]
+        elif isinstance(record, Rested):
+            running.pop((record.connection, record.child), None)
         elif isinstance(record, InterruptAsked):
             interrupted.add((record.child, record.turn))
         elif isinstance(record, Read):
