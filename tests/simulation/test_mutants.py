@@ -37,7 +37,7 @@ MUTANTS_MIN = 20
 SEED_S = 60
 """Real time after which a process is ended; a seed takes a tenth of a second."""
 
-SEEDS_MAX = 500
+SEEDS_MAX = 1_000
 """Seeds in which each fault has to be found."""
 
 NEXT_SEEDS = 80
