@@ -137,9 +137,6 @@ def _serve(pipe: Connection, work: Work[T]) -> None:
     """Be a process: work through what is given until the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which kills this process then
     faulthandler.register(signal.SIGUSR1)  # says where it spins, even when no step of Python's ever ends
-    while True:
-        try:
-            seeds = pipe.recv()
-        except EOFError:
-            return
-        pipe.send(work(seeds, begin=pipe.send))
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone: so is this
+        while True:
+            pipe.send(work(pipe.recv(), begin=pipe.send))

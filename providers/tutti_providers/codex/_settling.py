@@ -91,7 +91,8 @@ async def settle_load(connection: Connection, thread: CodexThread) -> None:
         except RequestRefusedError as error:
             is_loaded = not says_not_loaded(error)
         except (UnansweredError, ProviderProtocolError):
-            await trio.sleep(PAUSE_S * 2**attempt)
+            if attempt + 1 < TRIES_MAX:
+                await trio.sleep(PAUSE_S * 2**attempt)
             continue
         except ProviderLostError:
             return
