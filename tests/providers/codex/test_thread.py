@@ -280,3 +280,18 @@ def test_a_crash_of_its_route_ends_it_without_its_words(lab: Lab) -> None:
     lab.thread.crash(ValueError("model text"))
     assert lab.sink.ends == ["lost"]
     assert repr(lab.thread) == f"<CodexThread {ME}>"
+
+
+def test_what_a_turn_asked_that_is_given_up_is_refused_before_it_fails(lab: Lab) -> None:
+    """R11, a fixed fault: the server may wait for it still, and no word of it would ever come."""
+    asked = {
+        "id": 7,
+        "method": "item/commandExecution/requestApproval",
+        "params": {"threadId": ME, "turnId": TURN, "itemId": "i", "command": "ls"},
+    }
+    lab.say(started(), asked)
+    assert lab.refusals.answered == []
+    lab.thread.give_up(TURN)
+    assert lab.refusals.answered == [7]
+    last = [type(event).__name__ for event in lab.sink.batches[-1]]
+    assert last == ["InteractionResolved", "TurnFailed"]

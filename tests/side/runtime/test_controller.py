@@ -377,6 +377,31 @@ async def test_a_lost_side_tells_everyone_who_waits(provider: Provider) -> None:
             await session.open_side(side_id="s")
 
 
+async def test_a_side_that_its_provider_ends_in_the_moment_of_its_answer_is_never_opened(provider: Provider) -> None:
+    """R9: the binding that comes all the same is released, and nobody is given a Side that is over."""
+    adapter = provider.adapter
+    async with open_host(provider) as host, trio.open_nursery() as nursery:
+        session = await host.start_session(cwd=".", session_id="main")
+        adapter.opening.hold()
+        failed: list[Exception] = []
+
+        async def open_it() -> None:
+            try:
+                await session.open_side(side_id="s")
+            except OpenFailedError as error:
+                failed.append(error)
+
+        nursery.start_soon(open_it)
+        await trio.testing.wait_all_tasks_blocked()
+        adapter.opening.release()  # its answer is there, and not yet taken
+        [ref] = [ref for ref in adapter.sinks if ref != session.ref]
+        adapter.sinks[ref].end("lost")
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(failed) == 1
+        assert adapter.log[-2:] == ["fork s", "close s"]
+        assert host.statistics().sides == {}
+
+
 async def test_a_lost_session_is_over_and_its_sides_are_told_by_their_own_loss(provider: Provider) -> None:
     """R9."""
     adapter = provider.adapter
