@@ -281,6 +281,18 @@ CASES: dict[str, tuple[Check, str, list[Told], list[Told]]] = {
         [*opened(), *CUT, told(2, InterruptAsked, child="C", turn="t"), COMPLETED],
         [*opened(), *CUT, told(2, InterruptAsked, child="C", turn="u"), COMPLETED],
     ),
+    "a turn that begins when its Side is being closed": (
+        turns_of_cut_calls_are_given_up,
+        "R14",
+        [*opened(), *CUT[:3], call(2, 6, "close", "w/s1"), *CUT[3:], COMPLETED],
+        [*opened(), *CUT, call(2, 6, "close", "w/s1"), COMPLETED],
+    ),
+    "a turn that begins when its Side is over": (
+        turns_of_cut_calls_are_given_up,
+        "R14",
+        [*opened(), *CUT[:3], OVER, *CUT[3:], COMPLETED],
+        [*opened(), *CUT, OVER, COMPLETED],
+    ),
     "a turn that answers another request than the call's": (
         turns_of_cut_calls_are_given_up,
         "R14",

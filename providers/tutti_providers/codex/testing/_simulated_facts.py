@@ -48,6 +48,9 @@ KINDS = {
 }
 """What the server asks, in the words of the records."""
 
+CLEAN = "thread/backgroundTerminals/clean"
+"""A close of a thread, unless a turn follows: it may take long until its unsubscribe."""
+
 OVERLOADED = -32001
 """The error of a request that may be sent again as it is."""
 
@@ -169,7 +172,10 @@ class WireFacts:
                     restricted=params.get("sandbox") == "read-only" and self._keeps_approval(child, params, since_s),
                 )
             )
+        elif method == CLEAN:
+            self._given_up[child] = None
         elif method == "turn/start":
+            self._given_up.pop(child, None)
             question = self._question(_text(params))
             restricted = child not in self._sources or self._keeps_policy(child, params, since_s)
             self._record(

@@ -252,11 +252,12 @@ def test_garbage_tells_nothing() -> None:
     assert bench.records == []
 
 
-def test_a_source_that_is_closing_may_be_listened_to_or_not() -> None:
+@pytest.mark.parametrize("step", ["thread/backgroundTerminals/clean", "thread/unsubscribe"])
+def test_a_source_that_is_closing_may_be_listened_to_or_not(step: str) -> None:
     """R19: its last word can come while it is being released. Source: our choice."""
     bench = Bench()
     bench.open_side()
-    bench.call(3, "thread/unsubscribe", threadId="src")
+    bench.call(3, step, threadId="src")
     bench.tighten()
 
     assert bench.turn(4).restricted
@@ -364,3 +365,17 @@ def test_that_nothing_runs_in_a_thread_is_known_from_its_status(status: str) -> 
     told = bench.read({"id": 5, "result": {"thread": {"id": "kid", "status": {"type": status}}}})
 
     assert told == ([Rested(at_s=0.0, connection=3, child="kid")] if status == "idle" else [])
+
+
+def test_a_source_that_only_had_its_commands_ended_is_listened_to() -> None:
+    """R19: it has a turn afterwards, so it was not closed."""
+    bench = Bench()
+    bench.open_side()
+    bench.call(3, "thread/backgroundTerminals/clean", threadId="src")
+    bench.call(4, "turn/start", threadId="src")
+    bench.now = 1.0
+    bench.tighten()
+    bench.now = 2.0
+
+    assert not bench.turn(5).restricted
+    assert bench.turn(6, sandboxPolicy=READ_ONLY, approvalPolicy="never").restricted

@@ -10,6 +10,7 @@ from tutti_side.testing.simulation.records import (
     HostStopping,
     InterruptAsked,
     ReleaseAsked,
+    SideEnded,
     TurnAnswered,
     TurnAsked,
     TurnBegan,
@@ -24,6 +25,10 @@ begin told."""
 
 EXCUSES = ("clock_jump", "frozen", "stops_reading")
 """Faults after which what is known, or said, takes longer than that."""
+
+
+CLOSES = ("close", "close session", "delete")
+"""What ends a Side, or a session."""
 
 
 def turns_of_cut_calls_are_given_up(facts: Facts) -> Iterator[Violation]:
@@ -72,13 +77,20 @@ def _check_turn(facts: Facts, call: Call, asked: int, child: str) -> Iterator[Vi
         return
     turn = answered[1].turn
     began = next((at for at, told in facts.each(TurnBegan) if told.turn == turn and told.child == child), None)
-    if began is None:
+    if began is None or _is_closing(facts, call.job.owner, began):
         return
     known_s = max(facts.records[index].at_s for index in (call.ended, answered[0], began))
     end = _runs_on(facts, (child, turn), asked, known_s, ask.connection)
     if end is not None:
         problem = f"turn {turn} of {call.job.owner} runs to its end, and call {call.job.call} was cut off"
         yield facts.violation("R14", end, problem)
+
+
+def _is_closing(facts: Facts, owner: str, index: int) -> bool:
+    """True when an owner was being closed, or was over, before a record: R6 judges how its turn is ended then."""
+    return any(at < index and side.owner == owner for at, side in facts.each(SideEnded)) or any(
+        call.job.owner == owner and call.job.what in CLOSES and call.began < index for call in facts.calls
+    )
 
 
 def given_up_turns_do_not_run_on(facts: Facts) -> Iterator[Violation]:
