@@ -616,6 +616,17 @@ def test_a_turn_whose_end_nobody_tells_may_be_given_up_after_a_while() -> None:
     assert rules(said) == {"R7"}
 
 
+def test_a_turn_that_is_given_up_after_exactly_the_time_of_a_doubt_was_not_given_up_at_once() -> None:
+    """R7: 5.43 and 5 are a little less than 10.43. Source: a fixed false alarm."""
+    run = given_up(healthy())
+    begun = find(run, TurnBegan, turn="tp2")
+    run = [msgspec.structs.replace(record, at_s=5.429867) for record in run[: begun + 1]] + [
+        msgspec.structs.replace(record, at_s=5.429867 + 5.0 - 1e-12) for record in run[begun + 1 :]
+    ]
+
+    assert "R7" not in rules(run)
+
+
 def test_a_turn_whose_end_comes_after_it_was_given_up_may_be_seen_to_fail_by_a_slow_subscriber() -> None:
     """R7: it is given up when that is reported, whenever somebody sees it. Source: our choice."""
     run = given_up(healthy())

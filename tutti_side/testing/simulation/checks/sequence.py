@@ -170,7 +170,7 @@ def turns_end_once_and_as_the_provider_said(facts: Facts) -> Iterator[Violation]
                 for (child, turn), (at, at_s) in began.items()
                 if at < index and (turn, facts.owner_of.get(child)) == (record.turn, record.owner)
             ]
-            if any(record.at_s - at_s < DOUBT_S for at_s in begins):
+            if any(round(record.at_s - at_s, 6) < DOUBT_S for at_s in begins):  # a sum of seconds is a little off
                 yield facts.violation("R7", index, f"{who}: {record.turn} is given up as soon as it has begun")
         elif status not in [said for _, said in mine]:
             said = ", ".join(said for _, said in mine) or "nothing of its end"
