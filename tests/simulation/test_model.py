@@ -564,6 +564,22 @@ def test_every_call_comes_to_what_the_model_says_in_many_more_examples(
     run_example(drawn, todo)
 
 
+def test_two_explanations_that_differ_in_nothing_are_one() -> None:
+    """Else they crowd out the one that holds: a run that was right seemed wrong. Source: a fixed false alarm."""
+    used_up = Operation(kind="close", who="s2"), Operation(kind="leave", number=0)
+    conflict = Operation(kind="start", who="p0")
+    todo: list[Step] = [
+        (Operation(kind="close session", who="p0"),),
+        (Operation(kind="open", who="s2"),),
+        used_up,
+        (conflict, conflict),
+        (Operation(kind="open", who="s2"),),
+    ]
+    run_example({"p2": [], "s0": [], "s1": [], "s2": ["hold"]}, todo)
+    model = Model({"s2": []})
+    assert vars(deepcopy(model)) == vars(model)
+
+
 # It bites
 
 
