@@ -100,6 +100,7 @@ BEGAN = told(2, TurnBegan, child="C", turn="t", question="q")
 LATE = told(200, Fault, fault="late_answer")
 COMPLETED = told(3, TurnEnded, child="C", turn="t", status="completed")
 OVER = told(3, SideEnded, owner="w/s1", reason="overflow")
+ENDED_BEFORE = told(2, SideEnded, owner="w/s1", reason="closed")
 OPENING = call(0, 8, "open", "w/s1", source="p0", request="r")
 FOLLOWED = told(1, SubscriptionBegan, subscription=1, owner="w/s1", opened_by=8)
 CUT = [
@@ -168,6 +169,18 @@ CASES: dict[str, tuple[Check, str, list[Told], list[Told]]] = {
         "R6",
         [*opened(), BEGAN, READ, told(3, Rested, child="C"), RELEASED],
         [*opened(), BEGAN, READ, told(3, Rested, child="D"), RELEASED],
+    ),
+    "a turn that begins when its Side is over, and is stopped then": (
+        turns_are_interrupted_before_their_release,
+        "R6",
+        [*opened(), ENDED_BEFORE, BEGAN, READ, RELEASED, told(8, InterruptAsked, child="C", turn="t")],
+        [*opened(), ENDED_BEFORE, BEGAN, READ, RELEASED, told(20, InterruptAsked, child="C", turn="t")],
+    ),
+    "a turn that began in a Side that was not over": (
+        turns_are_interrupted_before_their_release,
+        "R6",
+        [*opened(), BEGAN, READ, told(3, InterruptAsked, child="C", turn="t"), RELEASED],
+        [*opened(), BEGAN, READ, ENDED_BEFORE, RELEASED, told(8, InterruptAsked, child="C", turn="t")],
     ),
     "a turn that was lost with another connection": (
         turns_are_interrupted_before_their_release,

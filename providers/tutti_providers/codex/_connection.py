@@ -311,20 +311,26 @@ class Connection:
             await thread.turn_began.wait()
         if thread.active_turn != turn_id or thread.interrupting == turn_id:
             return
+        await self._interrupt_once(thread, turn_id)
+        if thread.active_turn == turn_id:
+            thread.doubt()
+
+    async def _interrupt_once(self, thread: CodexThread, turn_id: TurnId) -> None:
+        """Interrupt a turn unless that is just being done."""
+        if thread.interrupting == turn_id:
+            return
         thread.interrupting = turn_id
         try:
             await self._send_interrupt(thread, turn_id)
         finally:
             if thread.interrupting == turn_id:
                 thread.interrupting = None
-        if thread.active_turn == turn_id:
-            thread.doubt()
 
     async def interrupt_unheard(self, thread: CodexThread, turn_id: TurnId) -> None:
         """Interrupt a turn of which nothing is heard any more. Cancellation: may have been sent."""
         with trio.move_on_after(TURN_BEGIN_WAIT_S):
             await thread.turn_began.wait()
-        await self._send_interrupt(thread, turn_id)
+        await self._interrupt_once(thread, turn_id)
 
     async def _send_interrupt(self, thread: CodexThread, turn_id: TurnId) -> None:
         params = TurnInterruptParams(thread_id=thread.thread_id, turn_id=turn_id)

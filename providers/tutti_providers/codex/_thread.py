@@ -267,8 +267,11 @@ class CodexThread:
         return turn_id in self.turns.over or self.is_over
 
     def note_late_start(self, turn_id: TurnId) -> None:
-        """Take the word that a turn runs from an answer that nobody waited for any more: it can be interrupted then."""
-        if self.active_turn is None and not self.has_ended(turn_id):
+        """Take the word that a turn runs from an answer that nobody waited for any more: it can be interrupted then.
+
+        Also when the thread is over: its turn would run on, and nobody would hear of it.
+        """
+        if self.active_turn is None and turn_id not in self.turns.over:
             self.turns.begin(turn_id)
 
     def conclude(self, turn: Turn) -> None:

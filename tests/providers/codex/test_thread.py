@@ -295,3 +295,13 @@ def test_what_a_turn_asked_that_is_given_up_is_refused_before_it_fails(lab: Lab)
     assert lab.refusals.answered == [7]
     last = [type(event).__name__ for event in lab.sink.batches[-1]]
     assert last == ["InteractionResolved", "TurnFailed"]
+
+
+def test_a_start_that_is_answered_late_can_be_interrupted_also_when_its_thread_is_over(lab: Lab) -> None:
+    """R6: its turn would run on, and nobody would hear of it. Source: our choice."""
+    lab.thread.detach()
+    lab.thread.note_late_start(TURN)
+    assert lab.thread.active_turn == TURN
+    lab.say(completed())
+    lab.thread.note_late_start(TURN)
+    assert lab.thread.active_turn is None

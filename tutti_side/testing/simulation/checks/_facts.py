@@ -22,6 +22,7 @@ from tutti_side.testing.simulation.records import (
     ReleaseAsked,
     ResumeAsked,
     SeenEvent,
+    SideEnded,
     SideOpened,
     Stored,
     TurnAsked,
@@ -186,6 +187,10 @@ class Facts:
     def is_side(self, owner: str) -> bool:
         """True for the name of a Side."""
         return owner in self.context.sides
+
+    def was_over(self, owner: str, index: int) -> bool:
+        """True when a user was told before a record that a Side is over."""
+        return any(at < index and end.owner == owner for at, end in self.each(SideEnded))
 
     # Who, and where
 

@@ -10,7 +10,6 @@ from tutti_side.testing.simulation.records import (
     HostStopping,
     InterruptAsked,
     ReleaseAsked,
-    SideEnded,
     TurnAnswered,
     TurnAsked,
     TurnBegan,
@@ -88,7 +87,7 @@ def _check_turn(facts: Facts, call: Call, asked: int, child: str) -> Iterator[Vi
 
 def _is_closing(facts: Facts, owner: str, index: int) -> bool:
     """True when an owner was being closed, or was over, before a record: R6 judges how its turn is ended then."""
-    return any(at < index and side.owner == owner for at, side in facts.each(SideEnded)) or any(
+    return facts.was_over(owner, index) or any(
         call.job.owner == owner and call.job.what in CLOSES and call.began < index for call in facts.calls
     )
 

@@ -6,7 +6,9 @@ from tutti_side.testing.simulation.checks._facts import Facts, Violation
 from tutti_side.testing.simulation.records import (
     Answered,
     Asked,
+    ConnectionEnded,
     Fault,
+    HostStopping,
     InterruptAsked,
     Read,
     ReleaseAsked,
@@ -28,6 +30,10 @@ __all__ = [
 OVER_S = 60.0
 """So long after its end a Side's child is asked to be released at the latest: its close is bounded by 15 s, and the
 clock may have jumped 45 s meanwhile."""
+
+LATE_STOP_S = 11.0
+"""So long after a release a turn that began too late is interrupted at the latest: its begin is waited for 5 s, and an
+interrupt that was refused meanwhile, or the release's own steps, may take 5 s before."""
 
 DEAF = ("stops_reading", "frozen")
 """Faults after which what we send is not sent, or later: a request whose deadline passes meanwhile is taken back."""
@@ -63,7 +69,8 @@ def what_waits_is_declined_before_its_release(facts: Facts) -> Iterator[Violatio
 def turns_are_interrupted_before_their_release(facts: Facts) -> Iterator[Violation]:
     """R6: a turn that runs, as we have read, was asked to stop when its thread's release is asked.
 
-    Else it runs on, and nobody will ever hear of its end.
+    Else it runs on, and nobody will ever hear of its end. Of one that begins when its Side is over that is known
+    only from the answer to its start; it is stopped `LATE_STOP_S` later.
     """
     running: dict[tuple[int, str], tuple[int, str]] = {}
     reads: dict[int, int] = {}
@@ -89,7 +96,27 @@ def turns_are_interrupted_before_their_release(facts: Facts) -> Iterator[Violati
             is_read = began < reads.get(record.connection, -1) and facts.records[began].at_s < record.at_s
             if is_read and (record.child, turn) not in interrupted:
                 owner = facts.owner_of.get(record.child, record.child)
+                if facts.was_over(owner, began) and _is_stopped_late(facts, index, record, turn):
+                    continue
                 yield facts.violation("R6", index, f"{owner} is released in its turn {turn}, which nobody interrupted")
+
+
+def _is_stopped_late(facts: Facts, index: int, release: ReleaseAsked, turn: str) -> bool:
+    """True when a turn ended, or was interrupted, within `LATE_STOP_S` of its thread's release, or nobody can know."""
+    for later, record in facts.all_of(InterruptAsked, TurnEnded, ConnectionEnded, HostStopping, Fault):
+        if later < index:
+            continue
+        if record.at_s - release.at_s > LATE_STOP_S:
+            return False
+        if isinstance(record, InterruptAsked | TurnEnded):
+            is_over = (record.child, record.turn) == (release.child, turn)
+        elif isinstance(record, ConnectionEnded):
+            is_over = record.connection == release.connection
+        else:
+            is_over = isinstance(record, HostStopping) or (isinstance(record, Fault) and record.fault == "clock_jump")
+        if is_over:
+            return True
+    return False
 
 
 def what_is_over_is_released(facts: Facts) -> Iterator[Violation]:
