@@ -83,6 +83,7 @@ class ThreadCreation:
         self._loads = ""
         self._is_loading = False
         self._owes_release = False
+        self._has_repaid = False
         self._settled = trio.Event()
         self._release: Release | None = None
 
@@ -153,10 +154,12 @@ class ThreadCreation:
             await self._release.done.wait()
 
     async def _stop_waiting(self) -> None:
-        """Let go of the pool when the answer does not come."""
+        """Let go of the pool when the answer does not come, and give back what it was waited for with."""
         with trio.move_on_after(ANSWER_WAIT_S):
             await self._settled.wait()
         self._end_creation()
+        if not self._settled.is_set():
+            self._repay()
 
     def _end_creation(self) -> None:
         if self._is_creating:
@@ -186,6 +189,7 @@ class ThreadCreation:
         """Begin the unsubscribe anew that this load was to make needless: it came to nothing."""
         if self._owes_release and self._release is None and not self._is_known(self._loads):
             self._release = self._connection.releases.begin(self._loads)
+            self._has_repaid = True
         self._owes_release = False
 
     def _adopt(self, result: msgspec.Raw) -> None:
@@ -214,6 +218,8 @@ class ThreadCreation:
             raise ProviderProtocolError(self._method, problem)
 
     def _is_known(self, thread_id: str) -> bool:
+        if self._has_repaid and thread_id == self._loads:  # an answer after that has loaded it once more
+            return self._connection.router.has_route(thread_id)
         return self._connection.router.knows(thread_id, loaded_by_asker=self._loads)
 
 

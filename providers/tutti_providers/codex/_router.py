@@ -210,6 +210,10 @@ class Router:
             return True
         return thread_id != loaded_by_asker and thread_id in self._loading
 
+    def has_route(self, thread_id: str) -> bool:
+        """True for a thread that is somebody's now."""
+        return thread_id in self._routes
+
     def register(self, thread_id: str, route: Route) -> bool:
         """Give a new thread its route, and deliver what came early.
 

@@ -522,3 +522,28 @@ async def test_a_thread_that_was_perhaps_unloaded_while_it_was_loaded_is_asked_f
         assert load.sink.ends == ["lost"] * is_lost
         await trio.sleep(100)
         assert lab.server.methods().count("thread/read") == asked
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+async def test_an_unsubscribe_that_a_load_was_to_make_needless_is_begun_anew_when_that_is_never_answered(
+    autojump_clock: Any, is_answered: bool
+) -> None:
+    """R6: nobody loads it, and it was never let go. An answer that comes after all is released as well."""
+    async with open_lab() as (lab, nursery, scope):
+        scope.cancel()
+        await trio.testing.wait_all_tasks_blocked()
+        lab.server.deaf_to_unsubscribes = True
+        lab.connection.releases.begin(NEW)
+        load = Load(lab)
+        nursery.start_soon(load.run)
+        await trio.sleep(CLEANUP_DEADLINE_S + 1)
+        assert lab.server.methods() == ["thread/unsubscribe", "thread/resume"]
+        load.scope.cancel()
+        lab.server.deaf_to_unsubscribes = False
+        await trio.sleep(_creation.ANSWER_WAIT_S + 1)
+        assert lab.server.methods() == ["thread/unsubscribe", "thread/resume", "thread/unsubscribe"]
+        if is_answered:
+            await load.answer(result=OPENED)
+        await trio.sleep(100)
+        assert lab.server.methods()[3:] == ["thread/unsubscribe"] * is_answered
+        assert (lab.router.routes, lab.router.creations) == (0, 0)
