@@ -278,7 +278,8 @@ class CodexThread:
         """End a doubted turn as the server, when asked, says that it ended."""
         if turn.id not in self.turns.over:
             self.unread["missing end"] += 1
-            self._emit(list(self._end_events(turn)))
+            settled = self.interactions.refuse_turn(turn.id)  # asked behind the answer, it may be waited for still
+            self._emit([*settled, *self._end_events(turn)])
 
     def give_up(self, turn_id: TurnId) -> None:
         """End a doubted turn of which nobody can say how it ended. What is still said of it is dropped, and counted."""

@@ -282,8 +282,9 @@ def test_a_crash_of_its_route_ends_it_without_its_words(lab: Lab) -> None:
     assert repr(lab.thread) == f"<CodexThread {ME}>"
 
 
-def test_what_a_turn_asked_that_is_given_up_is_refused_before_it_fails(lab: Lab) -> None:
-    """R11, a fixed fault: the server may wait for it still, and no word of it would ever come."""
+@pytest.mark.parametrize("is_known", [False, True], ids=["given up", "ended as the server says"])
+def test_what_a_turn_asked_whose_end_was_not_told_is_refused_before_it_ends(lab: Lab, is_known: bool) -> None:
+    """R11, two fixed faults: the server may wait for it still, and no word of it would ever come."""
     asked = {
         "id": 7,
         "method": "item/commandExecution/requestApproval",
@@ -291,10 +292,13 @@ def test_what_a_turn_asked_that_is_given_up_is_refused_before_it_fails(lab: Lab)
     }
     lab.say(started(), asked)
     assert lab.refusals.answered == []
-    lab.thread.give_up(TURN)
+    if is_known:
+        lab.thread.conclude(Turn(id=TURN, status="completed"))
+    else:
+        lab.thread.give_up(TURN)
     assert lab.refusals.answered == [7]
     last = [type(event).__name__ for event in lab.sink.batches[-1]]
-    assert last == ["InteractionResolved", "TurnFailed"]
+    assert last == ["InteractionResolved", "TurnCompleted" if is_known else "TurnFailed"]
 
 
 def test_a_start_that_is_answered_late_can_be_interrupted_also_when_its_thread_is_over(lab: Lab) -> None:

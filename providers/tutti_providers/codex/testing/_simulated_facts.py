@@ -113,6 +113,7 @@ class WireFacts:
         self._perhaps: dict[str, list[_Policy]] = {}
         self._given_up: dict[str, None] = {}
         self._loading: dict[str, list[_Policy]] = {}
+        self._load_keys: dict[str, str] = {}
         self._resumed_s: dict[str, float] = {}
         self._sources: dict[str, str] = {}
         self._made_s: dict[str, float] = {}
@@ -198,6 +199,7 @@ class WireFacts:
             self._given_up.pop(child, None)
             self._resumed_s[child] = now
             self._loading.setdefault(child, [])
+            self._load_keys[child] = key
             self._policies.setdefault(child, [])  # from now on it is known here
             self._record(ResumeAsked(at_s=now, connection=connection, child=child))
 
@@ -295,6 +297,8 @@ class WireFacts:
         made_s = self._made_s.pop(key, now)
         if sub_object(message, "error").get("code") == OVERLOADED:
             self._overloaded_s[_same(method, params)] = made_s
+        if method == "thread/resume" and self._load_keys.get(child) != key:
+            return  # of a load that was given up: a later one counts
         since_asked = self._loading.pop(child, []) if method == "thread/resume" else []
         if method == "thread/resume" and "thread" not in result:  # it is as closed as before
             self._given_up[child] = None

@@ -379,3 +379,20 @@ def test_a_source_that_only_had_its_commands_ended_is_listened_to() -> None:
 
     assert not bench.turn(5).restricted
     assert bench.turn(6, sandboxPolicy=READ_ONLY, approvalPolicy="never").restricted
+
+
+def test_the_answer_of_a_load_that_was_given_up_says_nothing_of_a_later_one() -> None:
+    """R19: it comes later, and what it says is older. Source: our choice."""
+    bench = Bench()
+    bench.open_side()
+    bench.call(3, "thread/unsubscribe", threadId="src")
+    bench.call(4, "thread/resume", threadId="src")
+    bench.now = 1.0
+    bench.call(5, "thread/resume", threadId="src")
+    bench.read({"id": 5, "result": {"thread": {"id": "src"}, "approvalPolicy": "never", "sandbox": READ_ONLY}})
+    bench.now = 2.0
+    bench.read({"id": 4, "result": {"thread": {"id": "src"}, "approvalPolicy": "on-request", "sandbox": WRITES}})
+    bench.now = 3.0
+
+    assert bench.turn(6, sandboxPolicy=READ_ONLY, approvalPolicy="never").restricted
+    assert not bench.turn(7).restricted
