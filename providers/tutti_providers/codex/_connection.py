@@ -278,7 +278,7 @@ class Connection:
 
     def interrupt_over(self, thread: CodexThread, turn_id: TurnId) -> None:
         """Interrupt, in the background, a turn that is over for us but not for the server."""
-        self._start(trio.Event(), self._send_interrupt, thread, turn_id)
+        self._start(trio.Event(), self.interrupt_given_up, thread, turn_id)
 
     def close(self) -> None:
         """Begin nothing more in the background: the connection's block has ended, and its process ends now."""
@@ -321,7 +321,7 @@ class Connection:
             return
         thread.interrupting = turn_id
         try:
-            await self._send_interrupt(thread, turn_id)
+            await self.interrupt_given_up(thread, turn_id)
         finally:
             if thread.interrupting == turn_id:
                 thread.interrupting = None
@@ -332,7 +332,8 @@ class Connection:
             await thread.turn_began.wait()
         await self._interrupt_once(thread, turn_id)
 
-    async def _send_interrupt(self, thread: CodexThread, turn_id: TurnId) -> None:
+    async def interrupt_given_up(self, thread: CodexThread, turn_id: TurnId) -> None:
+        """Interrupt a turn that is over for us; bounded, and no failure is the caller's. Cancellation: may be sent."""
         params = TurnInterruptParams(thread_id=thread.thread_id, turn_id=turn_id)
         # A refusal says that the turn has ended by itself. No answer is what 0.163 gives to a surplus interrupt.
         with suppress(RequestRefusedError, UnansweredError, ProviderProtocolError, ProviderLostError):

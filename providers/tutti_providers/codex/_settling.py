@@ -1,6 +1,6 @@
 """Asking how a turn ended whose end was perhaps not told, so that nobody waits for it for ever. The waiting half.
 
-And asking whether a thread is still loaded, when that is in doubt.
+And asking whether a thread is still loaded, when that is in doubt, and what runs in one that was loaded.
 
 Something gives rise to doubt: the thread rests while a turn of it is active, another turn began, the server refused an
 interrupt, or it was silent and needed a sign of life. Nothing is asked while the thread still speaks; then at most
@@ -23,7 +23,7 @@ from tutti_providers.codex.schema.items import Turn
 from tutti_providers.codex.schema.requests import ReadParams, ReadResult, TurnsListParams, TurnsPage
 from tutti_side.contract import ProviderLostError, ProviderProtocolError, TurnId
 
-__all__ = ["DOUBT_S", "settle_load", "settle_turn"]
+__all__ = ["DOUBT_S", "settle_load", "settle_turn", "stop_earlier_turn"]
 
 DOUBT_S = 5.0
 """A doubted turn's end may still come for so long before the server is asked: it stands some milliseconds behind the
@@ -103,6 +103,31 @@ async def settle_load(connection: Connection, thread: CodexThread) -> None:
         return
 
 
+async def stop_earlier_turn(connection: Connection, thread: CodexThread) -> None:
+    """Interrupt the turn that runs in a thread which was just loaded, and let nothing be heard of it; bounded.
+
+    It is of an earlier time, whose interrupt came to nothing. The server would put the next input into it.
+
+    Cancellation: the turn may run on; input that is put into it is `TurnMergedError`, and interrupts it.
+    """
+    try:
+        page = await _newest_turns(connection, thread)
+    except (RequestRefusedError, UnansweredError, ProviderProtocolError, ProviderLostError):
+        return
+    for turn in page.data:
+        if turn.status == "inProgress":
+            thread.turns.give_up(TurnId(turn.id))
+            await connection.interrupt_given_up(thread, TurnId(turn.id))
+            return
+
+
+async def _newest_turns(connection: Connection, thread: CodexThread) -> TurnsPage:
+    params = TurnsListParams(
+        thread_id=thread.thread_id, limit=TURNS_LOOKED_AT, sort_direction="desc", items_view="notLoaded"
+    )
+    return await connection.request(params, TurnsPage, deadline_s=CLEANUP_DEADLINE_S, cleanup=True)
+
+
 async def _ends_within(thread: CodexThread, turn_id: TurnId, seconds: float) -> bool:
     """Wait for the turn's end, for so long; True when nothing is left to find out."""
     with trio.move_on_after(seconds):
@@ -122,14 +147,6 @@ async def _ask(connection: Connection, thread: CodexThread, turn_id: TurnId) -> 
             return "running"
         if thread.source is not None:
             return "resting" if is_replaced else status
-        page = await connection.request(
-            TurnsListParams(
-                thread_id=thread.thread_id, limit=TURNS_LOOKED_AT, sort_direction="desc", items_view="notLoaded"
-            ),
-            TurnsPage,
-            deadline_s=CLEANUP_DEADLINE_S,
-            cleanup=True,
-        )
-        return judge_turns(page.data, turn_id)
+        return judge_turns((await _newest_turns(connection, thread)).data, turn_id)
     except (RequestRefusedError, UnansweredError, ProviderProtocolError, ProviderLostError):
         return "unknown"

@@ -19,7 +19,7 @@ from tutti_providers.codex._creation import ThreadCreation
 from tutti_providers.codex._live_connection import LiveConnection, OpenConnection
 from tutti_providers.codex._releases import RECLAIM_S
 from tutti_providers.codex._settings import check_resumed, check_started, resume_params, settings_of, start_params
-from tutti_providers.codex._settling import settle_turn
+from tutti_providers.codex._settling import settle_turn, stop_earlier_turn
 from tutti_providers.codex._side_open import SideOpening
 from tutti_providers.codex._thread import CodexThread
 from tutti_providers.codex._turn_control import interrupt_turn, steer_turn
@@ -122,6 +122,9 @@ class CodexAdapter:
         creation = ThreadCreation(connection, thread, check)
         try:
             opened = await creation.run(params)
+            status = opened.thread.status
+            if isinstance(params, ResumeParams) and status is not None and status.type == "active":
+                await stop_earlier_turn(connection, thread)
             if thread.lost:
                 raise ProviderLostError(thread.exit_status)
         except BaseException:

@@ -288,3 +288,28 @@ async def test_when_the_server_says_that_another_turn_is_active_no_interrupt_is_
         assert len(made.wire.requests("turn/interrupt")) == 1
         assert fake.turn is other
         assert holder.active_turn is None
+
+
+async def test_a_session_that_is_loaded_with_a_turn_of_before_still_running_has_it_interrupted_and_not_heard(
+    autojump_clock: Any, bench: Any, listen: Listen
+) -> None:
+    """R3, R6: the interrupt of its close came to nothing; the server would put the next question into that turn."""
+    made = bench(faults=(NeverAnswer(method="turn/interrupt", times=1),))
+    async with made.host() as host, trio.open_nursery() as nursery:
+        keeper = await host.start_session(cwd="/project")  # keeps the process
+        session = await host.start_session(cwd="/project", session_id="main")
+        assert (await session.ask("what?")).text == "s0 s1 "
+        turn = await session.send("hold on")
+        await made.server.wait_gate_reached("held")
+        await session.close()
+        thread = made.machine.threads[session.provider_session_id]
+        assert thread.turn.id == turn.id
+        again = await host.resume_session("main")
+        heard = listen(nursery, again.events())
+        assert [asked["params"]["turnId"] for asked in made.wire.requests("turn/interrupt")] == [turn.id] * 2
+        assert thread.turn is None
+        assert (await again.ask("what?")).text == "s0 s1 "
+        await again.close()
+        await trio.testing.wait_all_tasks_blocked()
+        assert [event for event in heard.events if getattr(event, "turn_id", None) == turn.id] == []
+        await keeper.close()
