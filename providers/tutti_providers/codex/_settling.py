@@ -104,9 +104,10 @@ async def settle_load(connection: Connection, thread: CodexThread) -> None:
 
 
 async def stop_earlier_turn(connection: Connection, thread: CodexThread) -> None:
-    """Interrupt the turn that runs in a thread which was just loaded, and let nothing be heard of it; bounded.
+    """Interrupt the turn that runs in a thread which was just loaded; bounded.
 
-    It is of an earlier time, whose interrupt came to nothing. The server would put the next input into it.
+    It is of an earlier time, whose interrupt came to nothing. The server would put the next input into it. Nothing is
+    heard of it, unless the server has told its begin since the load was asked for: then its end is told as well.
 
     Cancellation: the turn may run on; input that is put into it is `TurnMergedError`, and interrupts it.
     """
@@ -116,7 +117,8 @@ async def stop_earlier_turn(connection: Connection, thread: CodexThread) -> None
         return
     for turn in page.data:
         if turn.status == "inProgress":
-            thread.turns.give_up(TurnId(turn.id))
+            if thread.active_turn != turn.id:
+                thread.turns.give_up(TurnId(turn.id))
             await connection.interrupt_given_up(thread, TurnId(turn.id))
             return
 

@@ -313,3 +313,34 @@ async def test_a_session_that_is_loaded_with_a_turn_of_before_still_running_has_
         await trio.testing.wait_all_tasks_blocked()
         assert [event for event in heard.events if getattr(event, "turn_id", None) == turn.id] == []
         await keeper.close()
+
+
+async def test_a_turn_of_before_that_begins_while_its_session_is_loaded_has_an_end_there(
+    autojump_clock: Any, bench: Any, listen: Listen
+) -> None:
+    """R3, a fixed fault: its begin was told, its end was dropped, and the session was busy for ever."""
+    made = bench(faults=(NeverAnswer(method="turn/interrupt", times=1),))
+    async with made.host() as host, trio.open_nursery() as nursery:
+        keeper = await host.start_session(cwd="/project")
+        session = await host.start_session(cwd="/project", session_id="main")
+        assert (await session.ask("what?")).text == "s0 s1 "
+        turn = await session.send("hold on")
+        await made.server.wait_gate_reached("held")
+        await session.close()
+        params = {"threadId": session.provider_session_id, "turn": turn_of(turn.id, "inProgress")}
+        said: list[Frame] = [{"method": "turn/started", "params": params}]
+
+        def begin_early(frame: Frame) -> list[Frame]:
+            is_asked = len(made.wire.requests("thread/resume")) == 1
+            return [said.pop()] if is_asked and said else []
+
+        made.wire.between = begin_early
+        again = await host.resume_session("main")
+        heard = listen(nursery, again.events())
+        assert said == []
+        await trio.sleep(1)
+        assert ends(heard, turn.id) in ([TurnCanceled(turn.id)], [])
+        assert again.active_turn is None
+        assert (await again.ask("what?")).text == "s0 s1 "
+        await again.close()
+        await keeper.close()
