@@ -326,7 +326,13 @@ BREAKAGES: dict[str, tuple[str, Callable[[Run], Run]]] = {
     "a branch while the child is held": (
         "R4",
         lambda run: with_after(
-            run, find(run, BranchAnswered, child="D"), BranchAsked, connection=0, request="7", source="P", owner="w/s2"
+            later(run, find(run, ReleaseAsked, child="D")),
+            find(run, BranchAnswered, child="D"),
+            BranchAsked,
+            connection=0,
+            request="7",
+            source="P",
+            owner="w/s2",
         ),
     ),
     "a source released in an open": (

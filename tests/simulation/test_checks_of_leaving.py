@@ -17,6 +17,7 @@ from tutti_side.testing.simulation.checks.giving_up import (
     joined_opens_outlive_each_other,
     turns_of_cut_calls_are_given_up,
 )
+from tutti_side.testing.simulation.checks.lifecycle import one_branch_for_each_identity
 from tutti_side.testing.simulation.checks.releases import (
     deleted_sources_take_their_sides,
     turns_are_interrupted_before_their_release,
@@ -120,6 +121,12 @@ GIVEN_UP = told(
     status="terminal_event_missing",
     turn="t",
 )
+FIRST = [
+    told(0, ConnectionOpened),
+    told(0, BranchAsked, request="1", source="P", owner="w/s1"),
+    told(3, BranchAnswered, request="1", child="C"),
+]
+SECOND = told(3, BranchAsked, request="2", source="P", owner="w/s1")
 STARTED = [call(0, 1, "start", "p0"), told(0, JobEnded, job=1, call=1, outcome="ok", child="P")]
 REPORTED = told(
     2,
@@ -287,6 +294,12 @@ CASES: dict[str, tuple[Check, str, list[Told], list[Told]]] = {
         "R3",
         [*opened()[:-1], OPENING, FOLLOWED, seen(2, 2, "state.patch")],
         [OPENING, *opened()[:-1], FOLLOWED, seen(2, 2, "state.patch")],
+    ),
+    "a second branch in the instant in which the first is released": (
+        one_branch_for_each_identity,
+        "R4",
+        [*FIRST, SECOND, told(3, ReleaseAsked, child="C")],
+        [*FIRST, SECOND, told(4, ReleaseAsked, child="C")],
     ),
     "a turn that runs on when its call is cut": (
         turns_of_cut_calls_are_given_up,

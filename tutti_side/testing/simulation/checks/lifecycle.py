@@ -49,14 +49,20 @@ def one_branch_for_each_identity(facts: Facts) -> Iterator[Violation]:
 
 
 def _is_done(facts: Facts, branch: Branch, index: int) -> bool:
-    """True when nothing of a branch is under way or held any more at a record."""
+    """True when nothing of a branch is under way or held any more at a record.
+
+    A release that is asked for in the same instant counts: the identity is free when the late answer comes, which
+    begins the release.
+    """
     if facts.is_connection_over(branch.ask.connection, index):
         return True
     answered = branch.answered is not None and branch.answered < index
     since = branch.answered if answered and branch.answered is not None else branch.asked
     if facts.records[index].at_s - facts.records[since].at_s >= DRAINING_S:
         return True
-    return answered and (not branch.child or facts.released.get(branch.child, index) < index)
+    released = facts.released.get(branch.child)
+    is_released = released is not None and facts.records[released].at_s <= facts.records[index].at_s
+    return answered and (not branch.child or is_released)
 
 
 def source_close_and_open_never_interleave(facts: Facts) -> Iterator[Violation]:
