@@ -91,7 +91,7 @@ async def _end_turn(live: Live) -> None:
     if thread.turns.starting:
         with trio.move_on_after(CLEANUP_DEADLINE_S):
             await thread.turns.start_settled.wait()
-    turn_id, ended = thread.active_turn, thread.turns.ended
+    turn_id, ended = thread.turns.active, thread.turns.ended
     if turn_id is None:
         return
     # What counts is the turn's end, which is waited for.
@@ -129,8 +129,8 @@ async def _stop_late(live: Live) -> None:
     if thread.turns.starting:
         with trio.move_on_after(CLEANUP_DEADLINE_S):
             await thread.turns.start_settled.wait()
-    if thread.active_turn is not None:
-        await live.connection.interrupt_unheard(thread, thread.active_turn)
+    if thread.turns.active is not None:
+        await live.connection.interrupt_unheard(thread, thread.turns.active)
     await _clean(live)
 
 

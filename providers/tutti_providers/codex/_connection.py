@@ -278,7 +278,7 @@ class Connection:
 
     def interrupt_over(self, thread: CodexThread, turn_id: TurnId) -> None:
         """Interrupt, in the background, a turn that is over for us but not for the server."""
-        self._start(trio.Event(), self.interrupt_given_up, thread, turn_id)
+        self._start(trio.Event(), self.send_interrupt, thread, turn_id)
 
     def close(self) -> None:
         """Begin nothing more in the background: the connection's block has ended, and its process ends now."""
@@ -308,32 +308,27 @@ class Connection:
 
     async def _interrupt(self, thread: CodexThread, turn_id: TurnId) -> None:
         with trio.move_on_after(TURN_BEGIN_WAIT_S):
-            await thread.turn_began.wait()
-        if thread.active_turn != turn_id or thread.interrupting == turn_id:
+            await thread.turns.began.wait()
+        if thread.turns.active != turn_id or thread.interrupting == turn_id:
             return
         await self._interrupt_once(thread, turn_id)
-        if thread.active_turn == turn_id:
+        if thread.turns.active == turn_id:
             thread.doubt()
 
     async def _interrupt_once(self, thread: CodexThread, turn_id: TurnId) -> None:
         """Interrupt a turn unless that is just being done."""
-        if thread.interrupting == turn_id:
-            return
-        thread.interrupting = turn_id
-        try:
-            await self.interrupt_given_up(thread, turn_id)
-        finally:
-            if thread.interrupting == turn_id:
-                thread.interrupting = None
+        if thread.interrupting != turn_id:
+            with thread.being_interrupted(turn_id):
+                await self.send_interrupt(thread, turn_id)
 
     async def interrupt_unheard(self, thread: CodexThread, turn_id: TurnId) -> None:
         """Interrupt a turn of which nothing is heard any more. Cancellation: may have been sent."""
         with trio.move_on_after(TURN_BEGIN_WAIT_S):
-            await thread.turn_began.wait()
+            await thread.turns.began.wait()
         await self._interrupt_once(thread, turn_id)
 
-    async def interrupt_given_up(self, thread: CodexThread, turn_id: TurnId) -> None:
-        """Interrupt a turn that is over for us; bounded, and no failure is the caller's. Cancellation: may be sent."""
+    async def send_interrupt(self, thread: CodexThread, turn_id: TurnId) -> None:
+        """Ask once for a turn's interrupt; bounded, no failure is the caller's. Cancellation: may have been sent."""
         params = TurnInterruptParams(thread_id=thread.thread_id, turn_id=turn_id)
         # A refusal says that the turn has ended by itself. No answer is what 0.163 gives to a surplus interrupt.
         with suppress(RequestRefusedError, UnansweredError, ProviderProtocolError, ProviderLostError):

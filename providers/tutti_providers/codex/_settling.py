@@ -19,7 +19,7 @@ from tutti_providers.codex._reconcile import (
 )
 from tutti_providers.codex._thread import CodexThread
 from tutti_providers.codex.errors import RequestRefusedError, UnansweredError
-from tutti_providers.codex.schema.items import Turn
+from tutti_providers.codex.schema.items import ThreadStatus, Turn
 from tutti_providers.codex.schema.requests import ReadParams, ReadResult, TurnsListParams, TurnsPage
 from tutti_side.contract import ProviderLostError, ProviderProtocolError, TurnId
 
@@ -85,9 +85,7 @@ async def settle_load(connection: Connection, thread: CodexThread) -> None:
         if thread.is_over:
             return
         try:
-            read = await connection.request(
-                ReadParams(thread_id=thread.thread_id), ReadResult, deadline_s=CLEANUP_DEADLINE_S, cleanup=True
-            )
+            status = await _status(connection, thread)
         except RequestRefusedError as error:
             is_loaded = not says_not_loaded(error)
         except (UnansweredError, ProviderProtocolError):
@@ -97,7 +95,7 @@ async def settle_load(connection: Connection, thread: CodexThread) -> None:
         except ProviderLostError:
             return
         else:
-            is_loaded = read.thread.status is None or read.thread.status.type != "notLoaded"
+            is_loaded = status is None or status.type != "notLoaded"
         if not is_loaded:
             thread.note_unloaded()
         return
@@ -117,10 +115,15 @@ async def stop_earlier_turn(connection: Connection, thread: CodexThread) -> None
         return
     for turn in page.data:
         if turn.status == "inProgress":
-            if thread.active_turn != turn.id:
+            if thread.turns.active != turn.id:
                 thread.turns.give_up(TurnId(turn.id))
-            await connection.interrupt_given_up(thread, TurnId(turn.id))
+            await connection.send_interrupt(thread, TurnId(turn.id))
             return
+
+
+async def _status(connection: Connection, thread: CodexThread) -> ThreadStatus | None:
+    params = ReadParams(thread_id=thread.thread_id)
+    return (await connection.request(params, ReadResult, deadline_s=CLEANUP_DEADLINE_S, cleanup=True)).thread.status
 
 
 async def _newest_turns(connection: Connection, thread: CodexThread) -> TurnsPage:
@@ -140,10 +143,7 @@ async def _ends_within(thread: CodexThread, turn_id: TurnId, seconds: float) -> 
 async def _ask(connection: Connection, thread: CodexThread, turn_id: TurnId) -> TurnVerdict | StatusVerdict:
     """Ask once: for the thread's status, and when it rests or another turn runs, for its turns, if it lists any."""
     try:
-        read = await connection.request(
-            ReadParams(thread_id=thread.thread_id), ReadResult, deadline_s=CLEANUP_DEADLINE_S, cleanup=True
-        )
-        status = judge_status(read.thread.status)
+        status = judge_status(await _status(connection, thread))
         is_replaced = thread.turns.is_replaced(turn_id)
         if status == "running" and not is_replaced:
             return "running"

@@ -5,7 +5,8 @@ one even when nobody listens any more: a thread whose sink is gone still sees it
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 import trio
@@ -131,7 +132,7 @@ class CodexThread:
     @property
     def mode(self) -> str:
         """Its collaboration mode now: its own, or that which the running turn was asked for."""
-        if self._own_mode is None or self.active_turn is not None:
+        if self._own_mode is None or self.turns.active is not None:
             return self.settings.mode
         return self._own_mode
 
@@ -248,16 +249,6 @@ class CodexThread:
         """True while a turn is active, or one may be about to be."""
         return self.turns.is_busy
 
-    @property
-    def active_turn(self) -> TurnId | None:
-        """The turn that runs, as far as is known."""
-        return self.turns.active
-
-    @property
-    def turn_began(self) -> trio.Event:
-        """Set once the server has said that the active turn began; it can be interrupted then."""
-        return self.turns.began
-
     def doubt(self) -> None:
         """Have it found out whether the active turn still runs. Idempotent."""
         self.turns.doubt()
@@ -266,12 +257,22 @@ class CodexThread:
         """True when nothing of this turn is waited for any more: it has ended, or its thread is over."""
         return turn_id in self.turns.over or self.is_over
 
+    @contextmanager
+    def being_interrupted(self, turn_id: TurnId) -> Iterator[None]:
+        """Mark a turn while an interrupt of it is on its way: one at a time is, see `interrupting`."""
+        self.interrupting = turn_id
+        try:
+            yield
+        finally:
+            if self.interrupting == turn_id:
+                self.interrupting = None
+
     def note_late_start(self, turn_id: TurnId) -> None:
         """Take the word that a turn runs from an answer that nobody waited for any more: it can be interrupted then.
 
         Also when the thread is over: its turn would run on, and nobody would hear of it.
         """
-        if self.active_turn is None and turn_id not in self.turns.over:
+        if self.turns.active is None and turn_id not in self.turns.over:
             self.turns.begin(turn_id)
 
     def conclude(self, turn: Turn) -> None:
@@ -321,10 +322,10 @@ class CodexThread:
             if turn_id in self.turns.over:
                 return None
             self.turns.begin(turn_id)
-            if self.turn_began.is_set():
+            if self.turns.began.is_set():
                 self.unread["repeated start"] += 1
                 return None
-            self.turn_began.set()
+            self.turns.began.set()
             return TurnStartedEvent(turn_id)
         if isinstance(notification, ItemStarted | ItemCompleted):
             return self._item_event(notification)

@@ -32,20 +32,19 @@ async def interrupt_turn(
     Cancellation: may have been sent.
     """
     ended = thread.turns.ended
-    if thread.active_turn != turn_id:
+    if thread.turns.active != turn_id:
         raise TurnNotActiveError(turn_id)
     if thread.interrupting == turn_id:
         with trio.move_on_after(deadline_s):
             await ended.wait()
         return
-    thread.interrupting = turn_id
     refused: RequestRefusedError | None = None
     failed: Exception | None = None
-    try:
+    with thread.being_interrupted(turn_id):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when, ended, nursery.cancel_scope)
             with trio.move_on_after(TURN_BEGIN_WAIT_S):
-                await thread.turn_began.wait()
+                await thread.turns.began.wait()
             params = TurnInterruptParams(thread_id=thread.thread_id, turn_id=turn_id)
             try:
                 await connection.request(params, Empty, deadline_s=deadline_s, cleanup=True)
@@ -54,9 +53,6 @@ async def interrupt_turn(
             except Exception as error:
                 failed = error
             nursery.cancel_scope.cancel(reason="the interrupt was answered")
-    finally:
-        if thread.interrupting == turn_id:
-            thread.interrupting = None
     _doubt(thread, turn_id, refused)
     if failed is not None:
         raise failed
@@ -68,10 +64,10 @@ async def steer_turn(
     connection: Connection, thread: CodexThread, turn_id: TurnId, content: tuple[Content, ...]
 ) -> None:
     """Give a turn more input, or nothing; see `tutti_side.contract.SteeringAdapter.steer`."""
-    if thread.active_turn == turn_id:
+    if thread.turns.active == turn_id:
         with trio.move_on_after(TURN_BEGIN_WAIT_S):
-            await thread.turn_began.wait()
-    if thread.active_turn != turn_id:
+            await thread.turns.began.wait()
+    if thread.turns.active != turn_id:
         raise TurnNotActiveError(turn_id)
     params = TurnSteerParams(thread_id=thread.thread_id, expected_turn_id=turn_id, input=input_of(content))
     try:
@@ -89,7 +85,7 @@ def _doubt(thread: CodexThread, turn_id: TurnId, refused: RequestRefusedError | 
     """Neither an answer to an interrupt nor a refusal proves a turn's end: it is asked about if none comes."""
     if refused is not None and names_another_turn(refused) and not thread.has_ended(turn_id):
         thread.turns.doubt_replaced(turn_id)
-    elif thread.active_turn == turn_id:
+    elif thread.turns.active == turn_id:
         thread.doubt()
 
 

@@ -126,7 +126,7 @@ class _TurnStart:
 
     def _interrupt(self) -> None:
         turn_id = self._turn_id
-        if turn_id is not None and self._live.thread.active_turn == turn_id:
+        if turn_id is not None and self._live.thread.turns.active == turn_id:
             self._live.connection.interrupt_later(self._live.thread, turn_id)
 
 

@@ -189,7 +189,7 @@ def test_the_active_turn_is_known_in_every_order_of_answer_start_and_end(lab: La
         else:
             lab.say(started() if what == "started" else completed())
     ended = "completed" in order
-    assert lab.thread.active_turn == (None if ended else TURN)
+    assert lab.thread.turns.active == (None if ended else TURN)
     assert lab.thread.is_busy is (not ended or "answer" not in order)
     assert lab.sink.turns.count(TurnCompleted(TURN)) == ended
     assert lab.thread.turns.start_settled.is_set() is ("answer" in order)
@@ -208,7 +208,7 @@ def test_an_end_that_comes_twice_is_told_once(lab: Lab) -> None:
 def test_another_turns_end_leaves_the_active_one_running(lab: Lab) -> None:
     """F1, F8: a late end of an earlier turn."""
     lab.say(started("turn-0"), started(), completed("turn-0"))
-    assert lab.thread.active_turn == TURN
+    assert lab.thread.turns.active == TURN
     assert not lab.thread.turns.ended.is_set()
     lab.say(completed())
     assert lab.thread.turns.ended.is_set()
@@ -218,7 +218,7 @@ def test_an_item_after_its_turns_end_is_still_told_and_starts_nothing(lab: Lab) 
     """T7: item/completed may come after turn/completed, or never."""
     lab.say(started(), completed(), item("agentMessage", text="late"))
     assert lab.sink.turns[-1] == MessageUpdated(TURN, "i", "late")
-    assert lab.thread.active_turn is None
+    assert lab.thread.turns.active is None
 
 
 def test_a_start_that_fails_frees_the_thread(lab: Lab) -> None:
@@ -305,7 +305,7 @@ def test_a_start_that_is_answered_late_can_be_interrupted_also_when_its_thread_i
     """R6: its turn would run on, and nobody would hear of it. Source: our choice."""
     lab.thread.detach()
     lab.thread.note_late_start(TURN)
-    assert lab.thread.active_turn == TURN
+    assert lab.thread.turns.active == TURN
     lab.say(completed())
     lab.thread.note_late_start(TURN)
-    assert lab.thread.active_turn is None
+    assert lab.thread.turns.active is None

@@ -145,7 +145,7 @@ class Stage:
             0,
         )
         live = self.adapter._live[MAIN].thread
-        assert live.active_turn == self.turn
+        assert live.turns.active == self.turn
         assert self.made.subscribed == {live.thread_id}
         assert set(self.adapter._live) == {MAIN}
         assert self.adapter._openings == {}
@@ -215,7 +215,7 @@ async def exec_a_turn(stage: Stage, cut: Cut) -> None:
     with cut.cancelling():
         turn = await stage.adapter.exec(NEW, question("hold on"))
     await settle()
-    active = stage.adapter._live[NEW].thread.active_turn
+    active = stage.adapter._live[NEW].thread.turns.active
     assert active == turn
     begun = [event for event in sink.events if type(event).__name__ == "TurnStarted"]
     ended = [event for event in sink.events if isinstance(event, TurnCanceled)]
@@ -225,7 +225,7 @@ async def exec_a_turn(stage: Stage, cut: Cut) -> None:
         await settle()
     await stage.adapter.exec(NEW, question("what?"))
     await settle()
-    assert stage.adapter._live[NEW].thread.active_turn is None
+    assert stage.adapter._live[NEW].thread.turns.active is None
     await stage.adapter.close(NEW)
 
 
