@@ -77,6 +77,13 @@ class _Policy(msgspec.Struct, frozen=True):
     sandbox: object
 
 
+class _Load(msgspec.Struct, frozen=True):
+    """A thread that is being loaded: the key of the latest request for it, and what was said of it since the first."""
+
+    key: str
+    said: list[_Policy]
+
+
 class WireFacts:
     """Reads one connection's lines.
 
@@ -112,8 +119,7 @@ class WireFacts:
         self._policies: dict[str, list[_Policy]] = {}
         self._perhaps: dict[str, list[_Policy]] = {}
         self._given_up: dict[str, None] = {}
-        self._loading: dict[str, list[_Policy]] = {}
-        self._load_keys: dict[str, str] = {}
+        self._loads: dict[str, _Load] = {}
         self._resumed_s: dict[str, float] = {}
         self._sources: dict[str, str] = {}
         self._made_s: dict[str, float] = {}
@@ -198,8 +204,7 @@ class WireFacts:
         elif method == "thread/resume":
             self._given_up.pop(child, None)
             self._resumed_s[child] = now
-            self._loading.setdefault(child, [])
-            self._load_keys[child] = key
+            self._loads[child] = _Load(key, self._said_in_load(child))
             self._policies.setdefault(child, [])  # from now on it is known here
             self._record(ResumeAsked(at_s=now, connection=connection, child=child))
 
@@ -273,8 +278,8 @@ class WireFacts:
             settings = sub_object(params, "threadSettings")
             if settings:
                 policy = _Policy(now, settings.get("approvalPolicy"), settings.get("sandboxPolicy"))
-                if child in self._loading:  # nobody has to heed it before the load is answered
-                    self._loading[child].append(policy)
+                if child in self._loads:  # nobody has to heed it before the load is answered
+                    self._loads[child].said.append(policy)
                 elif child in self._given_up:  # a source that is closing is perhaps listened to still
                     self._perhaps.setdefault(child, []).append(policy)
                 else:
@@ -297,12 +302,6 @@ class WireFacts:
         made_s = self._made_s.pop(key, now)
         if sub_object(message, "error").get("code") == OVERLOADED:
             self._overloaded_s[_same(method, params)] = made_s
-        if method == "thread/resume" and self._load_keys.get(child) != key:
-            return  # of a load that was given up: a later one counts
-        since_asked = self._loading.pop(child, []) if method == "thread/resume" else []
-        if method == "thread/resume" and "thread" not in result:  # it is as closed as before
-            self._given_up[child] = None
-            self._perhaps.setdefault(child, []).extend(since_asked)
         if method == "thread/fork":
             made = str(sub_object(result, "thread").get("id") or "")
             # A thread that was there before is no child of this branch, whatever the answer says.
@@ -310,16 +309,10 @@ class WireFacts:
             if made:
                 self._sources[made] = child
             self._record(BranchAnswered(at_s=now, connection=connection, request=key, child=made))
-        elif method in ("thread/start", "thread/resume") and "thread" in result:
-            opened = str(sub_object(result, "thread").get("id"))
-            policy = _Policy(now, result.get("approvalPolicy"), result.get("sandbox"))
-            if method == "thread/start":
-                self._take_started(opened, made_s, policy)
-            else:  # what the server said since it was asked can be older or newer, so either may be heeded
-                newest = since_asked[-1:]
-                self._policies.setdefault(opened, []).extend(
-                    msgspec.structs.replace(each, since_s=now) for each in (policy, *newest)
-                )
+        elif method == "thread/start" and "thread" in result:
+            self._take_started(result, made_s)
+        elif method == "thread/resume":
+            self._take_loaded(child, key, result)
         elif method == "turn/start":
             turn = str(sub_object(result, "turn").get("id") or "")
             self._record(TurnAnswered(at_s=now, connection=connection, request=key, child=child, turn=turn))
@@ -340,11 +333,34 @@ class WireFacts:
 
     # Restrictions
 
-    def _take_started(self, child: str, made_s: float, policy: _Policy) -> None:
+    def _take_started(self, result: dict[str, Any], made_s: float) -> None:
         """Take the policy of a new thread's answer. What the server said of it since the request is newer."""
-        known = self._policies.setdefault(child, [])
+        known = self._policies.setdefault(_thread_in(result), [])
         since = [each for each in known if each.since_s >= made_s]
-        known.insert(len(known) - len(since), msgspec.structs.replace(policy, since_s=made_s))
+        known.insert(len(known) - len(since), _policy_in(result, made_s))
+
+    def _take_loaded(self, child: str, key: str, result: dict[str, Any]) -> None:
+        """Take the policy of a loaded thread's answer.
+
+        What the server said since the thread was asked for can be older or newer, so either may be heeded. The answer
+        of a load that was given up says nothing: a later one counts.
+        """
+        load = self._loads.get(child)
+        if load is None or load.key != key:
+            return
+        del self._loads[child]
+        if "thread" in result:
+            now = self._clock()
+            known = self._policies.setdefault(_thread_in(result), [])
+            known.append(_policy_in(result, now))
+            known.extend(msgspec.structs.replace(policy, since_s=now) for policy in load.said[-1:])
+        else:  # it is as closed as before
+            self._given_up[child] = None
+            self._perhaps.setdefault(child, []).extend(load.said)
+
+    def _said_in_load(self, child: str) -> list[_Policy]:
+        """What was said of a thread since it was asked for; empty when it is not being loaded."""
+        return self._loads[child].said if child in self._loads else []
 
     def _in_force(self, source: str, since_s: float) -> list[_Policy]:
         """The source's policies at any time since then.
@@ -356,9 +372,7 @@ class WireFacts:
         before = [policy for policy in before if policy.since_s == before[-1].since_s]
         resumed_s = self._resumed_s.get(source, math.inf)
         perhaps = [policy for policy in self._perhaps.get(source, []) if not policy.since_s < resumed_s < since_s]
-        return (
-            before + [policy for policy in known if policy.since_s >= since_s] + perhaps + self._loading.get(source, [])
-        )
+        return before + [policy for policy in known if policy.since_s >= since_s] + perhaps + self._said_in_load(source)
 
     def _keeps_approval(self, source: str, params: dict[str, Any], since_s: float) -> bool:
         allowed = [policy.approval for policy in self._in_force(source, since_s)]
@@ -371,6 +385,14 @@ class WireFacts:
 
     def _question(self, text: str) -> str:
         return next((question for question in self._world.answers if question in text), "")
+
+
+def _thread_in(result: dict[str, Any]) -> str:
+    return str(sub_object(result, "thread").get("id"))
+
+
+def _policy_in(result: dict[str, Any], since_s: float) -> _Policy:
+    return _Policy(since_s, result.get("approvalPolicy"), result.get("sandbox"))
 
 
 def _told_to_be(params: dict[str, Any]) -> str:
