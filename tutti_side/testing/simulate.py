@@ -102,17 +102,21 @@ def run_seeds(
             result = simulate(seed, bed, jobs=jobs)
         except Exception as error:  # of the judge or the test bed: such a seed is to be repeated as well
             traceback.print_exc()
-            result = _broken(seed, error)
+            result = _without_end(seed, f"the simulation itself failed: {type(error).__name__}")
         if trace:
             _say(*trace_lines(result.entries))
         results.append(msgspec.structs.replace(result, entries=()))
+    return _tally(results)
+
+
+def _tally(results: Sequence[Result]) -> Tally:
     outcomes, struck, met = Counter[str](), Counter[str](), Counter[tuple[str, str]]()
     for result in results:
         outcomes.update(result.outcomes)
         struck.update(result.struck)
         met.update(result.met)
     return Tally(
-        digests={result.seed: result.digest for result in results},
+        digests={result.seed: result.digest for result in results if result.digest},
         failed={result.seed: result.violations for result in results if result.violations},
         outcomes=dict(outcomes),
         faults={name: told for result in results for name, told in result.faults.items()},
@@ -123,12 +127,12 @@ def run_seeds(
     )
 
 
-def _broken(seed: int, error: Exception) -> Result:
-    """Return what a seed came to that ended in an error of the simulation itself."""
+def _without_end(seed: int, why: str) -> Result:
+    """Return what a seed came to that was not run to its end: it broke something, and has no digest."""
     return Result(
         seed=seed,
-        digest="unknown",
-        violations=(f"the simulation itself failed: {type(error).__name__}",),
+        digest="",
+        violations=(why,),
         outcomes={},
         faults={},
         impossible={},
@@ -228,20 +232,10 @@ def _tallies(options: argparse.Namespace) -> Iterator[Tally]:
         return
     work = functools.partial(run_seeds, provider=options.provider, jobs=options.jobs, trace=options.trace)
     for result in work_through(_chunks(options), work, options.processes, options.silence):
-        yield _tally_of_lost(result) if isinstance(result, Lost) else result
-
-
-def _tally_of_lost(lost: Lost) -> Tally:
-    return Tally(
-        digests={},
-        failed={lost.seed: (f"R9 the run has no end: {lost.why}",)},
-        outcomes={},
-        faults={},
-        impossible={},
-        struck={},
-        met={},
-        counted={},
-    )
+        if isinstance(result, Lost):
+            yield _tally([_without_end(result.seed, f"R9 the run has no end: {result.why}")])
+        else:
+            yield result
 
 
 def _conclude(options: argparse.Namespace, tallies: Sequence[Tally], *, is_interrupted: bool = False) -> int:
