@@ -6,7 +6,7 @@ questions here take the place in the list that they are asked for.
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TypeVar, cast
 
 import msgspec
@@ -15,7 +15,10 @@ from tutti_side.testing.simulation.records import (
     BranchAnswered,
     BranchAsked,
     ConnectionEnded,
+    Fault,
     Healed,
+    HostStopping,
+    InterruptAsked,
     JobBegan,
     JobEnded,
     Record,
@@ -27,6 +30,7 @@ from tutti_side.testing.simulation.records import (
     Stored,
     TurnAsked,
     TurnBegan,
+    TurnEnded,
     World,
 )
 
@@ -191,6 +195,25 @@ class Facts:
     def was_over(self, owner: str, index: int) -> bool:
         """True when a user was told before a record that a Side is over."""
         return any(at < index and end.owner == owner for at, end in self.each(SideEnded))
+
+    def stops(
+        self, turn: tuple[str, str], connection: int, since: int, excuses: Container[str]
+    ) -> Iterator[tuple[int, Record]]:
+        """Yield, from a record on, what ends a turn of a child (or asks for that), or makes it impossible to know.
+
+        That is its end, its interrupt, the end of its connection, the host's stop, and the faults of those names.
+        """
+        for index, record in self.all_of(TurnEnded, InterruptAsked, ConnectionEnded, HostStopping, Fault):
+            if isinstance(record, TurnEnded | InterruptAsked):
+                stops = (record.child, record.turn) == turn
+            elif isinstance(record, ConnectionEnded):
+                stops = record.connection == connection
+            elif isinstance(record, Fault):
+                stops = record.fault in excuses
+            else:
+                stops = True
+            if stops and index >= since:
+                yield index, record
 
     # Who, and where
 

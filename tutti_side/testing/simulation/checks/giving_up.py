@@ -6,9 +6,6 @@ from tutti_side.testing.simulation.checks._facts import Call, Facts, Violation
 from tutti_side.testing.simulation.records import (
     BranchAnswered,
     ConnectionEnded,
-    Fault,
-    HostStopping,
-    InterruptAsked,
     ReleaseAsked,
     TurnAnswered,
     TurnAsked,
@@ -105,24 +102,11 @@ def given_up_turns_do_not_run_on(facts: Facts) -> Iterator[Violation]:
 
 def _runs_on(facts: Facts, turn: tuple[str, str], since: int, known_s: float, connection: int) -> int | None:
     """Return the index of a turn's end that came later than an interrupt had to; None if all is well, or unknown."""
-    for index, record in facts.all_of(TurnEnded, InterruptAsked, ReleaseAsked, ConnectionEnded, HostStopping, Fault):
-        if index < since:
-            continue
-        if isinstance(record, Fault):
-            is_excused = record.fault in EXCUSES
-        elif isinstance(record, ConnectionEnded):
-            is_excused = record.connection == connection
-        elif isinstance(record, ReleaseAsked):
-            is_excused = record.child == turn[0]
-        elif isinstance(record, InterruptAsked):
-            is_excused = (record.child, record.turn) == turn
-        else:
-            is_excused = isinstance(record, HostStopping)
-        if isinstance(record, TurnEnded) and (record.child, record.turn) == turn:
-            return index if record.at_s - known_s > GIVEN_UP_S else None
-        if is_excused:
-            return None
-    return None
+    released = (at for at, release in facts.each(ReleaseAsked) if at >= since and release.child == turn[0])
+    index, stop = next(facts.stops(turn, connection, since, EXCUSES), (0, None))
+    if not isinstance(stop, TurnEnded) or next(released, index) < index:
+        return None
+    return index if stop.at_s - known_s > GIVEN_UP_S else None
 
 
 def joined_opens_outlive_each_other(facts: Facts) -> Iterator[Violation]:

@@ -6,9 +6,7 @@ from tutti_side.testing.simulation.checks._facts import Facts, Violation
 from tutti_side.testing.simulation.records import (
     Answered,
     Asked,
-    ConnectionEnded,
     Fault,
-    HostStopping,
     InterruptAsked,
     Read,
     ReleaseAsked,
@@ -34,6 +32,9 @@ clock may have jumped 45 s meanwhile."""
 LATE_STOP_S = 11.0
 """So long after a release a turn that began too late is interrupted at the latest: its begin is waited for 5 s, and an
 interrupt that was refused meanwhile, or the release's own steps, may take 5 s before."""
+
+LATE_EXCUSES = ("clock_jump",)
+"""Faults after which that takes longer."""
 
 DEAF = ("stops_reading", "frozen")
 """Faults after which what we send is not sent, or later: a request whose deadline passes meanwhile is taken back."""
@@ -103,20 +104,8 @@ def turns_are_interrupted_before_their_release(facts: Facts) -> Iterator[Violati
 
 def _is_stopped_late(facts: Facts, index: int, release: ReleaseAsked, turn: str) -> bool:
     """True when a turn ended, or was interrupted, within `LATE_STOP_S` of its thread's release, or nobody can know."""
-    for later, record in facts.all_of(InterruptAsked, TurnEnded, ConnectionEnded, HostStopping, Fault):
-        if later < index:
-            continue
-        if record.at_s - release.at_s > LATE_STOP_S:
-            return False
-        if isinstance(record, InterruptAsked | TurnEnded):
-            is_over = (record.child, record.turn) == (release.child, turn)
-        elif isinstance(record, ConnectionEnded):
-            is_over = record.connection == release.connection
-        else:
-            is_over = isinstance(record, HostStopping) or (isinstance(record, Fault) and record.fault == "clock_jump")
-        if is_over:
-            return True
-    return False
+    _, stop = next(facts.stops((release.child, turn), release.connection, index, LATE_EXCUSES), (0, None))
+    return stop is not None and stop.at_s - release.at_s <= LATE_STOP_S
 
 
 def what_is_over_is_released(facts: Facts) -> Iterator[Violation]:
