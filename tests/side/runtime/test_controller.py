@@ -383,21 +383,15 @@ async def test_a_side_that_its_provider_ends_in_the_moment_of_its_answer_is_neve
     async with open_host(provider) as host, trio.open_nursery() as nursery:
         session = await host.start_session(cwd=".", session_id="main")
         adapter.opening.hold()
-        failed: list[Exception] = []
-
-        async def open_it() -> None:
-            try:
-                await session.open_side(side_id="s")
-            except OpenFailedError as error:
-                failed.append(error)
-
-        nursery.start_soon(open_it)
-        await trio.testing.wait_all_tasks_blocked()
+        results: list[Any] = []
+        await open_in(nursery, session, results, side_id="s")
+        await adapter.opening.reached.wait()
         adapter.opening.release()  # its answer is there, and not yet taken
         [ref] = [ref for ref in adapter.sinks if ref != session.ref]
         adapter.sinks[ref].end("lost")
         await trio.testing.wait_all_tasks_blocked()
-        assert len(failed) == 1
+        (error,) = results
+        assert isinstance(error, OpenFailedError)
         assert adapter.log[-2:] == ["fork s", "close s"]
         assert host.statistics().sides == {}
 
