@@ -142,9 +142,15 @@ class Connection:
             if not self._leases:
                 self.ended.set()
 
-    def note_busy(self) -> None:
-        """A turn begins: from now on a silent server is asked whether it lives. Synchronous."""
-        self._busy.set()
+    def note_busy(self, is_busy: bool) -> None:
+        """A thread has a turn, or none any more. While one has, a silent server is asked whether it lives. Synchronous.
+
+        And while one has, a stranger may be a sub-agent of it.
+        """
+        if is_busy:
+            self._busy.set()
+        else:
+            self.router.forget_strangers()
 
     async def watch(self) -> None:
         """End the connection when a server with an active turn says nothing any more, not even when asked.

@@ -2,8 +2,9 @@
 
 While a request that creates a thread lacks its answer, messages of an unknown thread may belong to that thread: only
 the answer says so, nothing in them does. They are kept by thread, in wire order, requests of the server included, until
-the answer adopts them or no such request is left. When the pool is full the largest thread is evicted; whoever adopts
-that one later is told, because it would begin with a hole.
+the answer adopts them or no such request is left. While a turn runs they may be of a sub-agent that is named next. When
+the pool is full the largest thread is evicted; whoever adopts that one later is told, because it would begin with a
+hole.
 """
 
 from tutti_providers.codex.schema.notifications import Head
@@ -73,10 +74,26 @@ class ProvisionalPool:
         gone = [message for messages in self._threads.values() for message in messages]
         self._threads.clear()
         self._sizes.clear()
-        self._evicted.clear()
-        self._is_flooded = False
+        self.forget_evictions()
         self._count = self.size_bytes = 0
         return gone
+
+    def drop_requests(self) -> list[Message[Head]]:
+        """Keep notifications alone, and forget evictions. Return the requests of the server that it held."""
+        gone: list[Message[Head]] = []
+        self.forget_evictions()
+        for thread_id in tuple(self._threads):
+            messages = self._remove(thread_id)
+            gone += [message for message in messages if message.id is not None]
+            for message in messages:
+                if message.id is None:
+                    self.add(thread_id, message)
+        return gone
+
+    def forget_evictions(self) -> None:
+        """Take whoever comes next for one of which nothing is lost."""
+        self._evicted.clear()
+        self._is_flooded = False
 
     def _has_lost(self, thread_id: str) -> bool:
         """True when a part of the thread may be gone."""

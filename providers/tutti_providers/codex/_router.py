@@ -2,6 +2,9 @@
 
 There is no fallback: a message whose thread has no route reaches nobody. It is kept while it may belong to a thread
 that is being created, and otherwise dropped and counted; a request of the server that reaches nobody is declined.
+
+A sub-agent may speak before its parent's item names it (seen on 0.163: its status and its turn's start). So while a
+thread of ours has a turn, notifications of an unknown thread are kept as well; a request of one is declined at once.
 """
 
 from collections import Counter
@@ -144,10 +147,12 @@ class Router:
             if parent is not None and thread_id is not None and thread_id not in self._routes:
                 parent.adopt(thread_id)
             route = self._routes.get(thread_id)
-            if route is None:
-                self._drop([message], "unknown")
-            else:
+            if route is not None:
                 self._deliver(route, [message])
+            elif thread_id is not None and message.id is None and self.is_busy:
+                self._drop(self._pool.add(thread_id, message), "evicted")
+            else:
+                self._drop([message], "unknown")
 
     def _parent_of(self, head: Head) -> Route | None:
         """Return the route of the thread whose agent started this one, if the message says so."""
@@ -172,13 +177,20 @@ class Router:
 
         `resumed` is the thread that it loads: it may have been ours before, and is no closed one any more.
         """
+        if not self._creations:
+            self._pool.forget_evictions()  # none of those can be the new thread
         self._creations += 1
         if resumed is not None and resumed in self._closed:
             del self._closed[resumed]
             _remember(self._loaded_again, resumed)
 
     def begin_load(self, thread_id: str) -> None:
-        """From now on the thread is known to everybody but its loader: no other answer may name it."""
+        """From now on the thread is known to everybody but its loader: no other answer may name it.
+
+        What was kept of it up to now is not of this load: it would be told as if it were.
+        """
+        if thread_id not in self._loading:
+            self._drop(self._pool.take(thread_id) or [], "unknown")
         self._loading[thread_id] += 1
 
     def end_load(self, thread_id: str) -> None:
@@ -188,10 +200,15 @@ class Router:
             del self._loading[thread_id]
 
     def end_creation(self) -> None:
-        """Such a request has its outcome; after the last one nothing unknown can be adopted any more."""
+        """Such a request has its outcome; after the last one only a sub-agent's thread can be adopted."""
         self._creations -= 1
         if not self._creations:
-            self._drop(self._pool.drop_all(), "unadopted")
+            self._drop(self._pool.drop_requests() if self.is_busy else self._pool.drop_all(), "unadopted")
+
+    def forget_strangers(self) -> None:
+        """Drop what is kept of unknown threads, unless one of them can be adopted still. A turn has ended."""
+        if not self._creations and not self.is_busy:
+            self._drop(self._pool.drop_all(), "unknown")
 
     @property
     def is_busy(self) -> bool:
@@ -248,6 +265,7 @@ class Router:
         self._routes.pop(thread_id, None)
         self._drop(self._pool.take(thread_id) or [], "closed")
         _remember(self._closed, thread_id)
+        self.forget_strangers()
 
     # Inside
 

@@ -76,7 +76,7 @@ class CodexThread:
       asker: answers the server's requests.
       source: the thread that a Side was forked from; None for a canonical session.
       instructions: a Side's composed instructions.
-      on_busy: called when a turn begins, or is about to.
+      on_busy: see `ThreadTurns`.
       on_doubt: called when a turn has perhaps ended without a word: somebody must ask (see `_settling`).
       on_late_begin: called when a turn begins that was given up before: somebody must interrupt it.
       on_sub_agent: called with the id of a thread that this one's agent started or speaks to.
@@ -90,7 +90,7 @@ class CodexThread:
         *,
         source: "CodexThread | None" = None,
         instructions: str = "",
-        on_busy: Callable[[], None] = lambda: None,
+        on_busy: Callable[[bool], None] = lambda is_busy: None,
         on_doubt: Callable[["CodexThread", TurnId], None] = lambda thread, turn_id: None,
         on_late_begin: Callable[["CodexThread", TurnId], None] = lambda thread, turn_id: None,
         on_sub_agent: Callable[["CodexThread", str], None] = lambda thread, agent_id: None,

@@ -21,11 +21,11 @@ class ThreadTurns:
     """The turns of one thread.
 
     Args:
-      on_busy: called when a turn begins, or is about to.
+      on_busy: called with True when a turn begins, or is about to; with False when none does any more.
       on_doubt: called when a turn has perhaps ended without a word: somebody must ask (see `_settling`).
     """
 
-    def __init__(self, on_busy: Callable[[], None], on_doubt: Callable[[TurnId], None]) -> None:
+    def __init__(self, on_busy: Callable[[bool], None], on_doubt: Callable[[TurnId], None]) -> None:
         self.starting = False
         """True while a ``turn/start`` may be on its way."""
         self.start_settled = trio.Event()
@@ -56,7 +56,7 @@ class ThreadTurns:
 
     def begin_start(self) -> None:
         """A ``turn/start`` is about to be sent."""
-        self._on_busy()
+        self._on_busy(True)
         self.starting = True
         self.start_settled = trio.Event()
 
@@ -66,6 +66,8 @@ class ThreadTurns:
         if turn is not None and turn.id not in self.over:
             self.begin(TurnId(turn.id))
         self.start_settled.set()
+        if not self.is_busy:
+            self._on_busy(False)
 
     def begin(self, turn_id: TurnId) -> None:
         """Take a turn that is not over for the active one. Idempotent."""
@@ -73,7 +75,7 @@ class ThreadTurns:
         self.is_resting = False
         before = self.active
         if before != turn_id:
-            self._on_busy()
+            self._on_busy(True)
             self.active = turn_id
             self.began = trio.Event()
             self.ended = self._open[turn_id] = trio.Event()
@@ -97,6 +99,8 @@ class ThreadTurns:
             self.active = None
             self.began.set()
             self.ended.set()
+            if not self.starting:
+                self._on_busy(False)
         return True
 
     def give_up(self, turn_id: TurnId) -> bool:

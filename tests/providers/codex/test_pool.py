@@ -29,6 +29,18 @@ def test_a_thread_gets_what_was_kept_of_it_in_order_and_only_once() -> None:
     assert (len(pool), pool.size_bytes) == (0, 0)
 
 
+def test_requests_can_be_dropped_alone_and_the_rest_stays_in_order() -> None:
+    """R11: a request waits for an answer, which is due as soon as nobody else can own it."""
+    pool = ProvisionalPool()
+    first, asks, last = message("a"), message("ask"), message("b")
+    asks.id = 7
+    for each in (first, asks, last):
+        pool.add("mine", each)
+    assert pool.drop_requests() == [asks]
+    assert (len(pool), pool.size_bytes) == (2, 2)
+    assert pool.take("mine") == [first, last]
+
+
 def test_one_message_too_many_evicts_the_largest_thread_whole() -> None:
     """R12, architecture §3: not the newest, and not a part of one."""
     pool = ProvisionalPool(messages_max=4)

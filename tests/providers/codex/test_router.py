@@ -134,6 +134,75 @@ def test_an_unknown_thread_is_dropped_and_its_request_declined_when_nothing_is_b
     assert (lab.dropped, lab.declined) == ({"unknown": 3}, [0, "0"])
 
 
+def test_what_an_unknown_thread_says_while_a_turn_runs_is_kept_until_it_is_named(lab: Lab) -> None:
+    """R3, R11, seen on 0.163: a sub-agent's first words can come before its name. What asks is declined at once."""
+    parent, agent = lab.route("parent"), Recorder()
+    parent.is_busy = True
+    lab.feed(said("agent", 1), asked("agent", 5))
+    lab.feed(said("agent", 2))
+    assert (lab.declined, lab.router.statistics().pooled) == ([5], 2)
+    lab.router.register("agent", agent)
+    lab.feed(said("agent", 3))
+    assert agent.got == [said("agent", 1), said("agent", 2), said("agent", 3)]
+    assert (lab.dropped, lab.router.statistics().pooled) == ({"unknown": 1}, 0)
+
+
+@pytest.mark.parametrize("how", ["it ends", "its thread is closed"])
+def test_what_nobody_named_is_dropped_when_no_turn_runs_any_more(lab: Lab, how: str) -> None:
+    """R12."""
+    parent, other = lab.route("parent"), lab.route("other")
+    parent.is_busy = other.is_busy = True
+    lab.feed(said("stranger"))
+    lab.feed(said("stranger"))
+    lab.router.forget_strangers()
+    assert lab.router.statistics().pooled == 2
+    other.is_busy = False
+    if how == "its thread is closed":
+        lab.router.retire("parent")
+    else:
+        parent.is_busy = False
+        lab.router.forget_strangers()
+    assert (lab.dropped, lab.router.statistics().pooled) == ({"unknown": 2}, 0)
+
+
+def test_a_creation_that_ends_takes_nothing_away_from_a_sub_agent_that_is_not_named_yet(lab: Lab) -> None:
+    """R3, R11: nothing but requests, which wait for an answer and may be of the thread that was not created."""
+    parent, agent = lab.route("parent"), Recorder()
+    parent.is_busy = True
+    lab.feed(said("agent", 1))
+    lab.router.begin_creation()
+    lab.feed(said("agent", 2), asked("agent", 4), said("agent", 3))
+    assert lab.declined == []
+    lab.router.end_creation()
+    assert (lab.declined, lab.dropped) == ([4], {"unadopted": 1})
+    lab.router.register("agent", agent)
+    assert agent.got == [said("agent", 1), said("agent", 2), said("agent", 3)]
+
+
+def test_what_was_said_of_a_thread_before_it_was_loaded_is_not_of_its_load(lab: Lab) -> None:
+    """R3, R8: such a word of its end would end what is being loaded."""
+    parent, loaded = lab.route("parent"), Recorder()
+    parent.is_busy = True
+    lab.feed(said("loaded", 1), closed("loaded"))
+    lab.router.begin_load("loaded")
+    lab.router.begin_creation("loaded")
+    lab.feed(said("loaded", 2))
+    lab.router.begin_load("loaded")
+    assert lab.router.register("loaded", loaded) is False
+    assert (loaded.got, lab.dropped) == ([said("loaded", 2)], {"unknown": 2})
+
+
+def test_strangers_that_were_evicted_are_in_the_way_of_no_creation(lab: Lab) -> None:
+    """R12: none of them can be the thread that is asked for only now."""
+    lab.router._pool = _pool.ProvisionalPool(messages_max=1)
+    lab.route("parent").is_busy = True
+    lab.feed(said("one"), said("one"))
+    assert lab.dropped == {"evicted": 2}
+    lab.router.begin_creation()
+    lab.feed(said("one"))
+    assert lab.router.statistics().pooled == 1
+
+
 def test_what_nobody_adopted_is_dropped_when_the_last_creation_has_its_outcome(lab: Lab) -> None:
     """R11, R12: not before; another one may be the one."""
     lab.router.begin_creation()

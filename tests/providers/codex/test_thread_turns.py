@@ -8,6 +8,7 @@ import trio.testing
 
 from tutti_providers.codex import _thread_turns
 from tutti_providers.codex._thread_turns import ThreadTurns
+from tutti_providers.codex.schema.items import Turn
 from tutti_side.contract import TurnId
 
 ONE, TWO = TurnId("one"), TurnId("two")
@@ -18,11 +19,16 @@ class Lab:
 
     def __init__(self) -> None:
         self.busy = 0
+        self.rests = 0
         self.doubted: list[str] = []
         self.turns = ThreadTurns(self._note_busy, self.doubted.append)
 
-    def _note_busy(self) -> None:
-        self.busy += 1
+    def _note_busy(self, is_busy: bool) -> None:
+        if is_busy:
+            self.busy += 1
+        else:
+            self.rests += 1
+            assert not self.turns.is_busy
 
 
 @pytest.fixture
@@ -38,6 +44,25 @@ def test_only_so_many_given_up_turns_are_remembered(lab: Lab, monkeypatch: pytes
         lab.turns.begin(name)
         assert lab.turns.give_up(name)
     assert list(lab.turns.given_up) == list(lab.turns.over) == names[-2:]
+
+
+def test_the_end_of_the_last_turn_is_told_whichever_way_it_comes(lab: Lab) -> None:
+    """R12: what is kept while a turn runs is kept no longer. Not before the answer to its start, too."""
+    lab.turns.begin_start()
+    lab.turns.end_start(None)
+    assert lab.rests == 1
+    lab.turns.begin_start()
+    lab.turns.begin(ONE)
+    assert lab.turns.end(ONE)
+    assert lab.rests == 1
+    lab.turns.end_start(Turn(id=ONE, status="inProgress"))
+    assert lab.rests == 2
+    lab.turns.begin(TWO)
+    lab.turns.begin(TurnId("three"))
+    assert lab.turns.end(TWO)
+    assert lab.rests == 2
+    assert lab.turns.give_up(TurnId("three"))
+    assert lab.rests == 3
 
 
 def test_a_turn_that_has_ended_is_not_given_up(lab: Lab) -> None:

@@ -16,6 +16,7 @@ from tutti_side.contract import (
     SessionClosed,
     SessionExpired,
     SessionStarted,
+    SubAgentEvent,
     TurnCanceled,
     TurnCompleted,
     TurnFailed,
@@ -129,4 +130,6 @@ def _fields(event: Event) -> dict[str, str | tuple[str, ...]]:
         fields["child"] = event.provider_session_id
     elif isinstance(event, SessionExpired):
         fields["status"] = event.reason
+    elif isinstance(event, SubAgentEvent):
+        fields |= {"child": event.agent_id, "status": str(event.event.__struct_config__.tag)}
     return fields

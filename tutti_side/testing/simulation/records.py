@@ -177,11 +177,12 @@ class SeenEvent(Record, frozen=True, kw_only=True, tag=True):
     text: str = ""
     interaction: str = ""
     status: str = ""
-    """With ``turn.failed`` and ``session.expired``: the reason; of an interaction: its kind, or how it was resolved."""
+    """With ``turn.failed`` and ``session.expired``: the reason; of an interaction: its kind, or how it was resolved; of
+    ``sub_agent.event``: the tag of what it holds."""
     options: tuple[str, ...] = ()
     """With ``interaction.requested``: the ids of its options."""
     child: str = ""
-    """With ``session.started``: the provider's id."""
+    """With ``session.started``: the provider's id; with ``sub_agent.event``: the agent's."""
 
 
 class SubscriptionBegan(Record, frozen=True, kw_only=True, tag=True):

@@ -49,19 +49,38 @@ class Disturbances:
             self._requests.unload(thread)
 
     def play_sub_agent(self, choose: Choose, tell: Tell) -> None:
-        """A whole turn of an agent that a running turn has called, and a question of it."""
+        """A whole turn of an agent that a running turn has called, and a question of it.
+
+        In turn: its thread's start says who called it, which no server was seen to do; an item of the call names it,
+        behind the first that is heard of it (seen on 0.163); an item that it has begun does, with no call before.
+        """
         parent = _one(choose, [thread for thread in self._heard() if thread.turn is not None])
         if parent is None:
             return
         tell(parent.id)
         child, turn = self._outbox.new_id(), self._outbox.new_id()
+        way = len(self.agents) % 3
         self.agents[child] = parent.id
         where = {"threadId": child, "turnId": turn}
         notify = self._outbox.notify
-        notify("thread/started", {"thread": parent.shape() | {"id": child, "parentThreadId": parent.id}})
-        notify("turn/started", {"threadId": child, "turn": turn_shape(turn, "inProgress")})
+        early: list[tuple[str, dict[str, Any]]] = [
+            ("thread/status/changed", {"threadId": child, "status": {"type": "active", "activeFlags": []}}),
+            ("turn/started", {"threadId": child, "turn": turn_shape(turn, "inProgress")}),
+        ]
+        if way == 0:
+            notify("thread/started", {"thread": parent.shape() | {"id": child, "parentThreadId": parent.id}})
+        elif way == 1:
+            _notify_item(notify, parent, "started", _call(parent, turn))
+        elif way == 2:
+            notify(*early.pop(0))
+            activity = {"type": "subAgentActivity", "id": f"of-{turn}", "kind": "started", "agentThreadId": child}
+            _notify_item(notify, parent, "started", activity)
+        for method, params in early:
+            notify(method, params)
+        if way == 1:
+            _notify_item(notify, parent, "completed", _call(parent, turn, child))
         notify("item/agentMessage/delta", {**where, "itemId": "msg_sub", "delta": "sub-agent"})
-        params: dict[str, Any] = {**where, "itemId": "call_sub"}
+        params = {**where, "itemId": "call_sub"}
         self._outbox.send({"method": "item/fileChange/requestApproval", "id": f"sub-{turn}", "params": params})
         notify("turn/completed", {"threadId": child, "turn": turn_shape(turn, "completed")})
 
@@ -104,3 +123,21 @@ Disturb = Callable[[Disturbances, Choose, Tell], None]
 
 def _one(choose: Choose, among: list[Any]) -> Any:
     return among[choose(len(among))] if among else None
+
+
+def _call(parent: FakeThread, turn: str, *children: str) -> dict[str, Any]:
+    """The item in which an agent calls another: it names it once it has."""
+    return {
+        "type": "collabAgentToolCall",
+        "id": f"calls-{turn}",
+        "tool": "spawnAgent",
+        "status": "completed" if children else "inProgress",
+        "senderThreadId": parent.id,
+        "receiverThreadIds": list(children),
+        "agentsStates": {},
+    }
+
+
+def _notify_item(notify: Callable[[str, dict[str, Any]], None], parent: FakeThread, what: str, item: Any) -> None:
+    assert parent.turn is not None
+    notify(f"item/{what}", {"threadId": parent.id, "turnId": parent.turn.id, "item": item})

@@ -261,6 +261,8 @@ class WireFacts:
                 self._record(AgentCalled(at_s=now, connection=connection, child=agent, parent=parent))
         if not isinstance(child, str):
             return
+        for agent in _agents_in(sub_object(params, "item")):
+            self._record(AgentCalled(at_s=now, connection=connection, child=agent, parent=child))
         turn = sub_object(params, "turn")
         turn_id = turn.get("id")
         if method == "turn/started" and isinstance(turn_id, str) and (child, turn_id) not in self._turns:
@@ -389,6 +391,13 @@ class WireFacts:
 
 def _thread_in(result: dict[str, Any]) -> str:
     return str(sub_object(result, "thread").get("id"))
+
+
+def _agents_in(item: dict[str, Any]) -> list[str]:
+    """Return the threads of the agents that an item names as its thread's."""
+    if item.get("type") == "subAgentActivity":
+        return [str(item.get("agentThreadId"))]
+    return list(item.get("receiverThreadIds") or [])
 
 
 def _policy_in(result: dict[str, Any], since_s: float) -> _Policy:

@@ -194,10 +194,13 @@ async def test_a_stranger_reaches_nobody_and_its_request_is_declined(
         async with session.side(subscribe=True) as side:
             heard = listen(nursery, side.events())
             assert (await side.ask("what?")).text == "s0 s1 "
-        dropped = made.connection.router.dropped
+        turn = session.active_turn
+        assert made.connection.router.pooled == 12  # while a turn runs, a sub-agent of it could be the stranger
+        made.server.open_gate("parent")
+        await turn.wait()
+        seen = made.connection.router
     assert "stranger" not in heard.text + parent.text
     assert stranger not in made.delivered
     refused = [frame for frame in made.wire.sent if "stranger" in str(frame.get("id")) and "method" not in frame]
     assert [frame["result"] for frame in refused] == [{"decision": "decline"}] * 3
-    assert dropped["unadopted"] == 5
-    assert dropped["unknown"] == 10
+    assert (seen.pooled, seen.dropped["unadopted"], seen.dropped["unknown"]) == (0, 1, 14)

@@ -173,8 +173,41 @@ async def test_an_item_that_another_thread_sent_makes_nobody_a_sub_agent(autojum
         foreign = spawned(scene.thread_id, scene.turn.id, AGENT)
         foreign["params"]["item"]["senderThreadId"] = "another"
         await scene.say(foreign, *turn_of(AGENT))
+        await scene.end()
         assert made.connection.sub_agents == 0
         assert made.connection.router.dropped["unknown"] == 6
+
+
+@pytest.mark.parametrize("how", ["an item", "its thread's start"])
+async def test_what_a_sub_agent_says_before_it_is_named_is_told_as_soon_as_it_is(
+    autojump_clock: Any, bench: Any, listen: Listen, how: str
+) -> None:
+    """R3, F3, seen on 0.163: its status and its turn's start can come first, in a read of their own.
+
+    A Side that is opened meanwhile takes nothing of it away.
+    """
+    made = bench()
+    async with made.working() as (_, session), trio.open_nursery() as nursery:
+        scene = await stage(made, session, "session")
+        heard = listen(nursery, session.events())
+        early, late = turn_of(AGENT, asks=False)[:2], turn_of(AGENT, asks=False)[2:]
+        name = spawned(scene.thread_id, scene.turn.id, AGENT) if how == "an item" else started(scene.thread_id, AGENT)
+        await scene.say(*early)
+        side = await session.open_side()
+        await scene.say(name, *late)
+        await scene.end()
+        await trio.testing.wait_all_tasks_blocked()
+        told = [event.event for event in heard.events if isinstance(event, SubAgentEvent)]
+        assert [type(event).__name__ for event in told] == [
+            "StatePatch",
+            "TurnStarted",
+            "MessageDelta",
+            "StatePatch",
+            "TurnCompleted",
+        ]
+        assert (made.connection.router.pooled, made.connection.router.dropped) == (0, {})
+        await side.close()
+        await session.close()
 
 
 @pytest.mark.parametrize("where", ["session", "side"])

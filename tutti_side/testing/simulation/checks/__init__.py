@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from tutti_side.testing.simulation.checks._facts import Context, Facts, Violation
 from tutti_side.testing.simulation.checks.bounds import no_count_over_its_bound
 from tutti_side.testing.simulation.checks.delivery import (
+    agents_are_heard_from_their_start,
     subscriptions_end,
     turns_leave_nothing_asked,
     what_waited_was_seen,
@@ -65,6 +66,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Violation]], ...] = (
     texts_are_what_was_said,
     what_waited_was_seen,
     who_asked_for_all_sees_the_first,
+    agents_are_heard_from_their_start,
     turns_end_once_and_as_the_provider_said,
     one_branch_for_each_identity,
     source_close_and_open_never_interleave,

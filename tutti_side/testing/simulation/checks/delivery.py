@@ -1,4 +1,7 @@
-"""R3, R9, R11: what a subscriber is owed: every question that waited, the end of each, and an end of its own."""
+"""R3, R9, R11: what a subscriber is owed: every question that waited, the end of each, and an end of its own.
+
+Of a sub-agent's turn it is owed the start too.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -16,6 +19,7 @@ from tutti_side.testing.simulation.records import (
 )
 
 __all__ = [
+    "agents_are_heard_from_their_start",
     "subscriptions_end",
     "turns_leave_nothing_asked",
     "what_waited_was_seen",
@@ -51,6 +55,22 @@ def who_asked_for_all_sees_the_first(facts: Facts) -> Iterator[Violation]:
         if seen.type != "session.started":
             problem = f"subscription {began.subscription} of {began.owner} begins with {seen.type} {seen.sequence}"
             yield facts.violation("R3", index, problem)
+
+
+def agents_are_heard_from_their_start(facts: Facts) -> Iterator[Violation]:
+    """R3: whoever saw all of a Side since its first event saw a sub-agent's turn begin before it saw its end."""
+    whole: set[int] = set()
+    began: set[tuple[int, str]] = set()
+    for index, event in facts.each(SeenEvent):
+        if event.type == "session.started":
+            whole.add(event.subscription)
+        elif event.type == "sub_agent.event" and event.subscription in whole:
+            key = event.subscription, event.child
+            if event.status == "turn.started":
+                began.add(key)
+            elif event.status in TURN_ENDS and key not in began:
+                problem = f"subscription {event.subscription} of {event.owner} never saw {event.child} begin its turn"
+                yield facts.violation("R3", index, problem)
 
 
 def turns_leave_nothing_asked(facts: Facts) -> Iterator[Violation]:
