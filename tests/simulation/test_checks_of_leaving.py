@@ -7,6 +7,7 @@ import pytest
 
 from tutti_side.testing.simulation.checks import Context, Facts, Violation
 from tutti_side.testing.simulation.checks.delivery import (
+    agents_are_heard_from_their_start,
     subscriptions_end,
     turns_leave_nothing_asked,
     what_waited_was_seen,
@@ -104,6 +105,13 @@ OVER = told(3, SideEnded, owner="w/s1", reason="overflow")
 ENDED_BEFORE = told(2, SideEnded, owner="w/s1", reason="closed")
 OPENING = call(0, 8, "open", "w/s1", source="p0", request="r")
 FOLLOWED = told(1, SubscriptionBegan, subscription=1, owner="w/s1", opened_by=8)
+AGENT_BEGAN = told(1, TurnBegan, child="A", turn="a", question="")
+
+
+def of_agent(at_s: float, sequence: int, kind: str) -> Told:
+    return seen(at_s, sequence, "sub_agent.event", child="A", status=kind)
+
+
 CUT = [
     call(1, 5, "send", "w/s1", detail="q"),
     told(1, TurnAsked, request="7", child="C", question="q"),
@@ -288,6 +296,18 @@ CASES: dict[str, tuple[Check, str, list[Told], list[Told]]] = {
         "R3",
         [OPENING, *opened(), FOLLOWED],
         [OPENING, *opened()[:-1], FOLLOWED, seen(2, 2, "state.patch")],
+    ),
+    "a sub-agent whose turn seems to have no start": (
+        agents_are_heard_from_their_start,
+        "R3",
+        [FOLLOWED, AGENT_BEGAN, of_agent(2, 1, "turn.started"), of_agent(2, 2, "turn.completed")],
+        [FOLLOWED, AGENT_BEGAN, of_agent(2, 1, "message.delta"), of_agent(2, 2, "turn.completed")],
+    ),
+    "a sub-agent whose turn began before anybody listened": (
+        agents_are_heard_from_their_start,
+        "R3",
+        [AGENT_BEGAN, FOLLOWED, of_agent(2, 1, "turn.completed")],
+        [FOLLOWED, AGENT_BEGAN, of_agent(2, 1, "turn.completed")],
     ),
     "a subscription that was not asked for later": (
         who_asked_for_all_sees_the_first,

@@ -20,6 +20,9 @@ Choose = Callable[[int], int]
 Tell = Callable[[str], None]
 """Hears the id of the thread concerned."""
 
+NAMED_AFTER_S = 0.001
+"""So long after its first words a sub-agent is named."""
+
 
 class Disturbances:
     """Over the threads of one server."""
@@ -51,38 +54,49 @@ class Disturbances:
     def play_sub_agent(self, choose: Choose, tell: Tell) -> None:
         """A whole turn of an agent that a running turn has called, and a question of it.
 
-        In turn: its thread's start says who called it, which no server was seen to do; an item of the call names it,
-        behind the first that is heard of it (seen on 0.163); an item that it has begun does, with no call before.
+        By turns: an item names it a moment after its turn has begun (seen on 0.163), or after it has shown its status
+        (the same with ``multi_agent_v2``); or its thread's start says who called it, which no server was seen to do.
         """
         parent = _one(choose, [thread for thread in self._heard() if thread.turn is not None])
         if parent is None:
             return
         tell(parent.id)
+        caller = parent.turn
         child, turn = self._outbox.new_id(), self._outbox.new_id()
         way = len(self.agents) % 3
         self.agents[child] = parent.id
-        where = {"threadId": child, "turnId": turn}
         notify = self._outbox.notify
-        early: list[tuple[str, dict[str, Any]]] = [
-            ("thread/status/changed", {"threadId": child, "status": {"type": "active", "activeFlags": []}}),
-            ("turn/started", {"threadId": child, "turn": turn_shape(turn, "inProgress")}),
-        ]
-        if way == 0:
+        status: dict[str, Any] = {"threadId": child, "status": {"type": "active", "activeFlags": []}}
+        begun = {"threadId": child, "turn": turn_shape(turn, "inProgress")}
+
+        def name(what: str, item: dict[str, Any]) -> None:
+            notify(f"item/{what}", {"threadId": parent.id, "turnId": caller.id, "item": item})
+
+        def go_on() -> None:
+            if caller.over:
+                return  # it is never named
+            if way == 0:
+                name("completed", _call(parent.id, turn, child))
+            elif way == 1:
+                name("started", {"type": "subAgentActivity", "id": turn, "kind": "started", "agentThreadId": child})
+                notify("turn/started", begun)
+            where: dict[str, Any] = {"threadId": child, "turnId": turn}
+            notify("item/agentMessage/delta", {**where, "itemId": "msg_sub", "delta": "sub-agent"})
+            params = {**where, "itemId": "call_sub"}
+            self._outbox.send({"method": "item/fileChange/requestApproval", "id": f"sub-{turn}", "params": params})
+            notify("turn/completed", {"threadId": child, "turn": turn_shape(turn, "completed")})
+
+        if way == 2:
             notify("thread/started", {"thread": parent.shape() | {"id": child, "parentThreadId": parent.id}})
-        elif way == 1:
-            _notify_item(notify, parent, "started", _call(parent, turn))
-        elif way == 2:
-            notify(*early.pop(0))
-            activity = {"type": "subAgentActivity", "id": f"of-{turn}", "kind": "started", "agentThreadId": child}
-            _notify_item(notify, parent, "started", activity)
-        for method, params in early:
-            notify(method, params)
-        if way == 1:
-            _notify_item(notify, parent, "completed", _call(parent, turn, child))
-        notify("item/agentMessage/delta", {**where, "itemId": "msg_sub", "delta": "sub-agent"})
-        params = {**where, "itemId": "call_sub"}
-        self._outbox.send({"method": "item/fileChange/requestApproval", "id": f"sub-{turn}", "params": params})
-        notify("turn/completed", {"threadId": child, "turn": turn_shape(turn, "completed")})
+            notify("turn/started", begun)
+            go_on()
+            return
+        if way == 0:
+            name("started", _call(parent.id, turn))
+        notify("thread/status/changed", status)
+        if way == 0:
+            notify("turn/started", begun)
+        self._outbox.after(NAMED_AFTER_S, go_on)
 
     def ask_for_ended_turn(self, choose: Choose, tell: Tell) -> None:
         """A question of a turn that is over."""
@@ -125,19 +139,14 @@ def _one(choose: Choose, among: list[Any]) -> Any:
     return among[choose(len(among))] if among else None
 
 
-def _call(parent: FakeThread, turn: str, *children: str) -> dict[str, Any]:
+def _call(parent: str, turn: str, *children: str) -> dict[str, Any]:
     """The item in which an agent calls another: it names it once it has."""
     return {
         "type": "collabAgentToolCall",
         "id": f"calls-{turn}",
         "tool": "spawnAgent",
         "status": "completed" if children else "inProgress",
-        "senderThreadId": parent.id,
+        "senderThreadId": parent,
         "receiverThreadIds": list(children),
         "agentsStates": {},
     }
-
-
-def _notify_item(notify: Callable[[str, dict[str, Any]], None], parent: FakeThread, what: str, item: Any) -> None:
-    assert parent.turn is not None
-    notify(f"item/{what}", {"threadId": parent.id, "turnId": parent.turn.id, "item": item})

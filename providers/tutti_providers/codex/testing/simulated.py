@@ -65,6 +65,9 @@ MOMENT_S_MAX = 20.0
 FROZEN_S = (0.3, 3.0, 20.0, 100.0)
 """A process stands still for one of these; the last is longer than a silent server with a turn is waited for."""
 
+FROZEN_S_MAX = 150.0
+"""And for no longer in all: whatever is to be released is tried for up to four minutes, and is given up then."""
+
 UNPROVEN: tuple[Mapping[str, str], ...] = (
     {"version": "0.171.0"},
     {"version": "0.0.0"},
@@ -89,6 +92,7 @@ class _Line:
         self.is_proven = is_proven
         self.connection: Connection | None = None
         self.has_ended = False
+        self.frozen_s = 0.0
 
     @property
     def is_usable(self) -> bool:
@@ -332,11 +336,15 @@ class SimulatedCodex:
 
             line.fake.do(lambda machine: machine.disturb(disturb, self._rng.randrange, tell))
             return
-        self._drawer.strike(name, line.number)
         if name == "frozen":
-            line.fake.freeze(self._rng.choice(FROZEN_S))
+            seconds = self._rng.choice(FROZEN_S)
+            if line.frozen_s + seconds > FROZEN_S_MAX:
+                return
+            line.frozen_s += seconds
+            line.fake.freeze(seconds)
         else:
             line.fake.crash()
+        self._drawer.strike(name, line.number)
 
 
 def _script_of(world: World) -> ModelScript:

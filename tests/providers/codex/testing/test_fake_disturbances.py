@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tutti_providers.codex.testing._fake_disturbances import Disturb, Disturbances
+from tutti_providers.codex.testing._fake_outbox import Wake
 
 MakeClient = Callable[..., Any]
 """The fixture of conftest.py."""
@@ -26,6 +27,10 @@ def disturb(client: Any, what: Disturb) -> list[str]:
     told: list[str] = []
     client.actions = client.machine.disturb(what, lambda count: count - 1, told.append)
     return told
+
+
+def wakes(client: Any) -> list[int]:
+    return [action.token for action in client.actions if isinstance(action, Wake)]
 
 
 @pytest.mark.parametrize("what", EVERY, ids=lambda what: what.__name__)
@@ -76,19 +81,49 @@ def test_a_thread_in_use_is_unloaded_and_its_turn_says_nothing_more(make_client:
     assert thread not in client.machine.threads
 
 
-def test_a_sub_agent_has_a_turn_of_its_own_under_the_turn_that_called_it(make_client: MakeClient) -> None:
-    """F1: its events carry its own ids, on the same pipe."""
+@pytest.mark.parametrize("way", [0, 1, 2])
+def test_a_sub_agent_has_a_turn_of_its_own_under_the_turn_that_called_it(make_client: MakeClient, way: int) -> None:
+    """F1: its events carry its own ids, on the same pipe; and it may begin before it is named."""
     client = make_client()
     thread = client.start(turns=0)
     client.turn(thread, "hold")
 
-    assert disturb(client, Disturbances.play_sub_agent) == [thread]
-    started, *rest = client.sent
-    child = started["params"]["thread"]["id"]
-    assert started["params"]["thread"]["parentThreadId"] == thread
-    assert child != thread
-    assert {message["params"]["threadId"] for message in rest} == {child}
-    assert client.methods[-1] == "turn/completed"
+    for _ in range(way + 1):
+        assert disturb(client, Disturbances.play_sub_agent) == [thread]
+    early = client.methods
+    for token in wakes(client):
+        client.actions += client.machine.wake(token)
+    child = client.machine.sub_agents
+    *_, agent = child
+    assert child[agent] == thread
+    of_parent = [message["params"] for message in client.sent if message["params"].get("threadId") == thread]
+    of_agent = [message for message in client.sent if message["params"].get("threadId") == agent]
+    named = [params["item"] for params in of_parent]
+    assert [message["method"] for message in of_agent][-3:] == [
+        "item/agentMessage/delta",
+        "item/fileChange/requestApproval",
+        "turn/completed",
+    ]
+    assert len({message["params"].get("turnId") for message in of_agent[-3:-1]}) == 1
+    if way == 0:
+        assert early == ["item/started", "thread/status/changed", "turn/started"]
+        assert [item["receiverThreadIds"] for item in named] == [[], [agent]]
+    elif way == 1:
+        assert early == ["thread/status/changed"]
+        assert [(item["type"], item["agentThreadId"]) for item in named] == [("subAgentActivity", agent)]
+    else:
+        assert client.sent[0]["params"]["thread"]["parentThreadId"] == thread
+
+
+def test_a_sub_agent_whose_caller_ends_first_is_never_named(make_client: MakeClient) -> None:
+    """Our choice: what it said stays a stranger's."""
+    client = make_client()
+    thread = client.start(turns=0)
+    turn = client.turn(thread, "hold")
+    disturb(client, Disturbances.play_sub_agent)
+    (token,) = wakes(client)
+    client.call("turn/interrupt", threadId=thread, turnId=turn)
+    assert client.machine.wake(token) == []
 
 
 def test_a_turn_that_is_over_asks_something(make_client: MakeClient) -> None:

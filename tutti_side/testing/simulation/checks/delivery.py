@@ -16,6 +16,7 @@ from tutti_side.testing.simulation.records import (
     SideOpened,
     SubscriptionBegan,
     SubscriptionEnded,
+    TurnBegan,
 )
 
 __all__ = [
@@ -58,19 +59,19 @@ def who_asked_for_all_sees_the_first(facts: Facts) -> Iterator[Violation]:
 
 
 def agents_are_heard_from_their_start(facts: Facts) -> Iterator[Violation]:
-    """R3: whoever saw all of a Side since its first event saw a sub-agent's turn begin before it saw its end."""
-    whole: set[int] = set()
-    began: set[tuple[int, str]] = set()
+    """R3: whoever listened before a sub-agent's turn began, and sees its end, saw it begin."""
+    began = {turn.child: index for index, turn in facts.each(TurnBegan)}
+    listens = {subscription.subscription: index for index, subscription in facts.each(SubscriptionBegan)}
+    seen: set[tuple[int, str]] = set()
     for index, event in facts.each(SeenEvent):
-        if event.type == "session.started":
-            whole.add(event.subscription)
-        elif event.type == "sub_agent.event" and event.subscription in whole:
-            key = event.subscription, event.child
-            if event.status == "turn.started":
-                began.add(key)
-            elif event.status in TURN_ENDS and key not in began:
-                problem = f"subscription {event.subscription} of {event.owner} never saw {event.child} begin its turn"
-                yield facts.violation("R3", index, problem)
+        if event.type != "sub_agent.event":
+            continue
+        key = event.subscription, event.child
+        if event.status == "turn.started":
+            seen.add(key)
+        elif event.status in TURN_ENDS and key not in seen and listens[key[0]] < began.get(event.child, -1):
+            problem = f"subscription {event.subscription} of {event.owner} never saw {event.child} begin its turn"
+            yield facts.violation("R3", index, problem)
 
 
 def turns_leave_nothing_asked(facts: Facts) -> Iterator[Violation]:
