@@ -139,6 +139,7 @@ class Router:
 
         Messages of one thread keep their order: until the others were delivered, none of them had a route.
         """
+        keeps_strangers = self.is_busy
         for message in messages:
             head = message.params
             assert head is not None
@@ -149,10 +150,12 @@ class Router:
             route = self._routes.get(thread_id)
             if route is not None:
                 self._deliver(route, [message])
-            elif thread_id is not None and message.id is None and self.is_busy:
+            elif thread_id is not None and message.id is None and keeps_strangers:
                 self._drop(self._pool.add(thread_id, message), "evicted")
             else:
                 self._drop([message], "unknown")
+        if keeps_strangers:
+            self.forget_strangers()  # the turn that was looked at may have ended in these
 
     def _parent_of(self, head: Head) -> Route | None:
         """Return the route of the thread whose agent started this one, if the message says so."""

@@ -165,6 +165,20 @@ def test_what_nobody_named_is_dropped_when_no_turn_runs_any_more(lab: Lab, how: 
     assert (lab.dropped, lab.router.statistics().pooled) == ({"unknown": 2}, 0)
 
 
+def test_a_stranger_in_the_read_in_which_the_last_turn_ends_is_not_kept(lab: Lab) -> None:
+    """R12: also when that turn was a sub-agent's, which was named in this very read."""
+    parent, agent = lab.route("parent"), Recorder()
+    agent.is_busy = True
+    lab.router.register("other", agent)
+
+    def adopt(agent_id: str) -> None:
+        agent.is_busy = False
+
+    parent.adopt = adopt  # type: ignore[method-assign]
+    lab.feed({"method": "thread/started", "params": {"thread": {"id": "a", "parentThreadId": "parent"}}}, said("b"))
+    assert (lab.dropped, lab.router.statistics().pooled) == ({"unknown": 2}, 0)
+
+
 def test_a_creation_that_ends_takes_nothing_away_from_a_sub_agent_that_is_not_named_yet(lab: Lab) -> None:
     """R3, R11: nothing but requests, which wait for an answer and may be of the thread that was not created."""
     parent, agent = lab.route("parent"), Recorder()
