@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tutti_providers.codex import CodexSettings
+from tutti_providers.codex import CodexSettings, _closing
 from tutti_providers.codex._settling import settle_load
 from tutti_providers.codex._thread import CodexThread
 from tutti_providers.codex.errors import RequestRefusedError
@@ -105,6 +105,39 @@ async def test_a_real_codex_says_whether_a_thread_is_loaded(lab: Lab) -> None:
         unloaded.thread_id = live.thread.thread_id
         await settle_load(live.connection, unloaded)
         assert ends == ["lost"]
+        await keeper.close()
+
+
+async def test_a_turn_of_before_that_still_runs_is_interrupted_when_its_session_is_loaded_again(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R7, R9: the next question would be put into it. The close here is one whose interrupt came to nothing."""
+
+    async def come_to_nothing(live: Any) -> None:
+        del live
+
+    async with lab.bench(SCRIPT) as bench, bench.host() as host:
+        keeper = await host.start_session(cwd=bench.workspace)  # keeps the process
+        session = await host.start_session(cwd=bench.workspace, session_id="main")
+        await session.ask(EARLIER)
+        turn = await session.send(TASK)
+        await bench.wire.wait_said("one ")
+        with monkeypatch.context() as patch:
+            patch.setattr(_closing, "_end_turn", come_to_nothing)
+            await session.close()
+        assert bench.wire.requests("turn/interrupt") == []
+
+        again = await host.resume_session("main")
+        *_, opened = bench.wire.results("thread/resume")
+        assert opened["thread"]["status"]["type"] == "active"
+        [interrupt] = bench.wire.requests("turn/interrupt")
+        assert interrupt["params"] == {"threadId": session.provider_session_id, "turnId": turn.id}
+        assert (await again.ask(QUESTION)).text == "answered"
+        ends = [frame for frame in bench.wire.received if frame.get("method") == "turn/completed"]
+        assert [end["params"]["turn"]["status"] for end in ends if end["params"]["turn"]["id"] == turn.id] == [
+            "interrupted"
+        ]
+        await again.close()
         await keeper.close()
 
 
