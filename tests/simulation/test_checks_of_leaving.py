@@ -26,12 +26,13 @@ from tutti_side.testing.simulation.checks.releases import (
     what_waits_is_declined_before_its_release,
 )
 from tutti_side.testing.simulation.checks.sequence import turns_end_once_and_as_the_provider_said
-from tutti_side.testing.simulation.checks.wire import parents_are_left_alone
+from tutti_side.testing.simulation.checks.wire import parents_are_left_alone, steers_reach_their_own_turn
 from tutti_side.testing.simulation.records import (
     Answered,
     Asked,
     BranchAnswered,
     BranchAsked,
+    CommandsEnded,
     ConnectionEnded,
     ConnectionOpened,
     Fault,
@@ -46,6 +47,7 @@ from tutti_side.testing.simulation.records import (
     SeenEvent,
     SideEnded,
     SideOpened,
+    SteerAsked,
     Stored,
     SubscriptionBegan,
     SubscriptionEnded,
@@ -105,6 +107,7 @@ OVER = told(3, SideEnded, owner="w/s1", reason="overflow")
 ENDED_BEFORE = told(2, SideEnded, owner="w/s1", reason="closed")
 OPENING = call(0, 8, "open", "w/s1", source="p0", request="r")
 FOLLOWED = told(1, SubscriptionBegan, subscription=1, owner="w/s1", opened_by=8)
+STEERED = call(1, 7, "steer", "p0", turn="t", detail="q")
 AGENT_BEGAN = told(1, TurnBegan, child="A", turn="a", question="")
 
 
@@ -374,6 +377,24 @@ CASES: dict[str, tuple[Check, str, list[Told], list[Told]]] = {
         "R7",
         [*STARTED, REPORTED, told(3, InterruptAsked, child="P", turn="t")],
         [*STARTED, told(1, InterruptAsked, child="P", turn="t"), REPORTED],
+    ),
+    "a session's commands that its user ends": (
+        parents_are_left_alone,
+        "R7",
+        [*STARTED, call(1, 7, "end commands", "p0"), told(1, CommandsEnded, child="P")],
+        [*STARTED, call(1, 7, "end commands", "w/s1"), told(1, CommandsEnded, child="P")],
+    ),
+    "a turn that is given more": (
+        steers_reach_their_own_turn,
+        "R7",
+        [*STARTED, STEERED, told(2, SteerAsked, child="P", turn="t", question="q")],
+        [*STARTED, STEERED, told(2, SteerAsked, child="P", turn="u", question="q")],
+    ),
+    "what a turn is given": (
+        steers_reach_their_own_turn,
+        "R7",
+        [*STARTED, STEERED, told(2, SteerAsked, child="P", turn="t", question="q")],
+        [*STARTED, STEERED, told(2, SteerAsked, child="P", turn="t", question="another")],
     ),
     "an open that fails since another was cut": (
         joined_opens_outlive_each_other,

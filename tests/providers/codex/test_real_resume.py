@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import trio
 
 from tutti_providers.codex import CodexSettings, _closing
 from tutti_providers.codex._settling import settle_load
@@ -115,6 +116,7 @@ async def test_a_turn_of_before_that_still_runs_is_interrupted_when_its_session_
 
     async def come_to_nothing(live: Any) -> None:
         del live
+        await trio.lowlevel.checkpoint()
 
     async with lab.bench(SCRIPT) as bench, bench.host() as host:
         keeper = await host.start_session(cwd=bench.workspace)  # keeps the process

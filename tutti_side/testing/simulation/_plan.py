@@ -45,7 +45,7 @@ JobKind = Literal[
     "odd source",
 ]
 
-WEIGHTS = (9, 1, 4, 2, 2, 0.7, 0.3, 1, 1, 0.7, 1, 1)
+WEIGHTS = (9, 1, 4, 2, 2, 0.7, 0.6, 1, 1, 0.7, 1, 1)
 """How often each."""
 
 

@@ -5,7 +5,7 @@ from functools import partial
 
 import trio
 
-from tutti_side.contract import InteractionRequested, RequestId
+from tutti_side.contract import InteractionRequested, RequestId, TurnMode
 from tutti_side.errors import TuttiSideError
 from tutti_side.host import AgentHost
 from tutti_side.runtime import Answer, SessionHandle, SideHandle
@@ -31,6 +31,15 @@ SPARE = 1
 
 STALLED_IN_A_FLOOD = 0.6
 """How often a subscriber of whoever is flooded does not read."""
+
+WAYS = ("ask", "send", "wait", "cancel", "steer", "end commands", "pause")
+"""What is done with a session or Side."""
+
+WAY_WEIGHTS = (10, 2, 4, 6, 2, 1, 2)
+"""How often each."""
+
+PLAN_CHANCE = 0.1
+"""How often a turn is asked for in plan mode."""
 
 PAUSES_S = (0.0, 0.001, 0.03, 0.4)
 """Between two steps of one user."""
@@ -147,11 +156,13 @@ class Users:
         rng = caller.rng
         for _ in range(3 if owner == self.stage.flooded else rng.randrange(4)):
             number = FLOOD if owner == self.stage.flooded else rng.randrange(QUESTIONS)
-            way = rng.choices(("ask", "send", "wait", "cancel", "pause"), weights=(5, 1, 2, 3, 1))[0]
+            way = rng.choices(WAYS, weights=WAY_WEIGHTS)[0]
             if way == "ask":
                 await self.ask(handle, owner, number, caller)
             elif way == "pause":
                 await trio.sleep(rng.choice(PAUSES_S))
+            elif way == "end commands":
+                await caller.call("end commands", handle.end_commands, owner=owner)
             else:
                 submit = f"submit-{rng.randrange(3)}" if rng.random() < 0.2 else None
                 await self._send(handle, owner, number, submit, way, caller)
@@ -160,7 +171,8 @@ class Users:
         self, handle: SessionHandle | SideHandle, owner: str, number: int, submit: str | None, way: str, caller: Caller
     ) -> None:
         text = question(owner, number)
-        send = partial(handle.send, text, client_submit_id=submit)
+        mode: TurnMode | None = "plan" if caller.rng.random() < PLAN_CHANCE else None
+        send = partial(handle.send, text, client_submit_id=submit, mode=mode)
         turn = await caller.call("send", send, told_turn, owner=owner, detail=text)
         if turn is None or way == "send":
             return
@@ -168,6 +180,10 @@ class Users:
             await trio.sleep(caller.rng.choice(PAUSES_S))
             for _ in range(caller.rng.choice((1, 1, 2))):
                 await caller.call("cancel", turn.cancel, owner=owner, turn=turn.id)
+        elif way == "steer":
+            await trio.sleep(caller.rng.choice(PAUSES_S))
+            more = question(owner, (number + 1) % QUESTIONS)
+            await caller.call("steer", partial(turn.steer, more), owner=owner, turn=turn.id, detail=more)
         await caller.call("wait", turn.wait, told_result, owner=owner, turn=turn.id)
 
     # Sides

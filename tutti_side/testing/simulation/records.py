@@ -23,6 +23,7 @@ __all__ = [
     "BoundaryDrawn",
     "BranchAnswered",
     "BranchAsked",
+    "CommandsEnded",
     "ConnectionEnded",
     "ConnectionOpened",
     "Fault",
@@ -46,6 +47,7 @@ __all__ = [
     "Settled",
     "SideEnded",
     "SideOpened",
+    "SteerAsked",
     "Stored",
     "Stormed",
     "SubscriptionBegan",
@@ -115,17 +117,17 @@ class JobBegan(Record, frozen=True, kw_only=True, tag=True):
     what: str
     """Of a session: ``start``, ``resume``, ``close session``, ``delete``, ``context``, ``resolve``. Of a Side:
     ``open``, ``close``, ``block`` (from open to close). Of both: ``send``, ``ask``, ``wait``, ``cancel``,
-    ``respond``."""
+    ``steer``, ``end commands``, ``respond``."""
     owner: str = ""
     source: str = ""
     """With ``open``: the owner of the session that is branched."""
     request: str = ""
     detail: str = ""
-    """With ``respond``: the option, or ``answers``. With ``send`` and ``ask``: the question."""
+    """With ``respond``: the option, or ``answers``. With ``send``, ``ask`` and ``steer``: the question."""
     interaction: str = ""
     """With ``respond``: which one."""
     turn: str = ""
-    """With ``cancel`` and ``wait``: which one."""
+    """With ``cancel``, ``steer`` and ``wait``: which one."""
 
 
 class JobEnded(Record, frozen=True, kw_only=True, tag=True):
@@ -415,6 +417,22 @@ class InterruptAsked(Record, frozen=True, kw_only=True, tag=True):
     connection: int
     child: str
     turn: str
+
+
+class SteerAsked(Record, frozen=True, kw_only=True, tag=True):
+    """More input for a turn that runs went over the wire."""
+
+    connection: int
+    child: str
+    turn: str
+    question: str
+
+
+class CommandsEnded(Record, frozen=True, kw_only=True, tag=True):
+    """The provider was asked to end what the turns of a child left running."""
+
+    connection: int
+    child: str
 
 
 class Asked(Record, frozen=True, kw_only=True, tag=True):

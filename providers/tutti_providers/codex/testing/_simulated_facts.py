@@ -18,6 +18,7 @@ from tutti_side.testing.simulation.records import (
     BoundaryDrawn,
     BranchAnswered,
     BranchAsked,
+    CommandsEnded,
     InterruptAsked,
     Record,
     ReleaseAnswered,
@@ -25,6 +26,7 @@ from tutti_side.testing.simulation.records import (
     Rested,
     ResumeAsked,
     Settled,
+    SteerAsked,
     TurnAnswered,
     TurnAsked,
     TurnBegan,
@@ -181,6 +183,7 @@ class WireFacts:
             )
         elif method == CLEAN:
             self._given_up[child] = None
+            self._record(CommandsEnded(at_s=now, connection=connection, child=child))
         elif method == "turn/start":
             self._given_up.pop(child, None)
             question = self._question(_text(params))
@@ -198,6 +201,9 @@ class WireFacts:
         elif method == "turn/interrupt":
             turn = str(params.get("turnId"))
             self._record(InterruptAsked(at_s=now, connection=connection, child=child, turn=turn))
+        elif method == "turn/steer":
+            turn, question = str(params.get("expectedTurnId")), self._question(_text(params))
+            self._record(SteerAsked(at_s=now, connection=connection, child=child, turn=turn, question=question))
         elif method == "thread/unsubscribe":
             self._given_up[child] = None
             self._record(ReleaseAsked(at_s=now, connection=connection, child=child))

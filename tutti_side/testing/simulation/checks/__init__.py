@@ -53,6 +53,7 @@ from tutti_side.testing.simulation.checks.wire import (
     parents_are_left_alone,
     sides_are_restricted,
     sides_know_where_they_begin,
+    steers_reach_their_own_turn,
     the_reader_never_waits,
 )
 from tutti_side.testing.simulation.records import Record
@@ -74,6 +75,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Violation]], ...] = (
     turns_are_interrupted_before_their_release,
     what_is_over_is_released,
     parents_are_left_alone,
+    steers_reach_their_own_turn,
     over_is_over,
     deleted_sources_take_their_sides,
     each_call_ends,

@@ -20,7 +20,7 @@ LOSS_S = 10.0
 """Whoever waits for something of a connection knows within so long that it has ended: everything is told at once, and
 a call that was cut off meanwhile may still wait for its interrupt or rollback, 5 s."""
 
-WAITING = ("send", "ask", "wait", "cancel", "open")
+WAITING = ("send", "ask", "wait", "cancel", "steer", "end commands", "open")
 """Calls that wait for a provider."""
 
 STUCK = ("SideInProgressError",)

@@ -59,12 +59,14 @@ def texts_are_what_was_said(facts: Facts) -> Iterator[Violation]:
     """R3: deltas come in the order in which they were said, all of them; a completed turn's text is the whole.
 
     A subscription that came in mid-turn has the rest of it; a turn that did not complete has a part; so has a
-    subscription that was cut off or left.
+    subscription that was cut off or left. A turn that was given more while it ran is left out: nobody can say what it
+    answers.
     """
+    steered = {call.job.turn for call in facts.calls if call.job.what == "steer"}
     said = {
         (turn.child, turn.turn): "".join(facts.context.world.answers.get(turn.question, ()))
         for _, turn in facts.each(TurnBegan)
-        if turn.question in facts.context.world.answers
+        if turn.question in facts.context.world.answers and turn.turn not in steered
     }
     children: dict[str, list[str]] = defaultdict(list)
     for child, turn in said:

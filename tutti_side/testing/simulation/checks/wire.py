@@ -8,6 +8,7 @@ from tutti_side.testing.simulation.records import (
     AgentCalled,
     BoundaryDrawn,
     BranchAsked,
+    CommandsEnded,
     ConnectionEnded,
     ConnectionOpened,
     Fault,
@@ -17,6 +18,7 @@ from tutti_side.testing.simulation.records import (
     Read,
     ReleaseAsked,
     SideOpened,
+    SteerAsked,
     TurnAsked,
     WentOver,
 )
@@ -26,6 +28,7 @@ __all__ = [
     "parents_are_left_alone",
     "sides_are_restricted",
     "sides_know_where_they_begin",
+    "steers_reach_their_own_turn",
     "the_reader_never_waits",
 ]
 
@@ -37,30 +40,52 @@ SETTLED = ("ok", "SessionBusyError", "TurnFailedError", "TurnCanceledError")
 
 
 def parents_are_left_alone(facts: Facts) -> Iterator[Violation]:
-    """R7: a session's turn is interrupted, and the session released, only on its own user's account.
+    """R7: a session's turn is interrupted, its commands are ended and it is released only on its own user's account.
 
     That is: a cancel of that turn, a question that was given up, the turn's failing for want of an end, its close or
-    delete, its provider's loss, a start that came to nothing, or the host's stop. What an agent does that the session
-    called goes with any of these; it is let go when it is done.
+    delete, its provider's loss, a start that came to nothing, or the host's stop; for its commands alone, that its user
+    says so. What an agent does that the session called goes with any of these; it is let go when it is done.
     """
     parents = {called.child: called.parent for _, called in facts.each(AgentCalled)}
     stopping: set[int] = set()
-    for index, record in facts.all_of(HostStopping, HostEnded, InterruptAsked, ReleaseAsked):
+    for index, record in facts.all_of(HostStopping, HostEnded, InterruptAsked, ReleaseAsked, CommandsEnded):
         if isinstance(record, HostStopping):
             stopping.add(record.host)
         elif isinstance(record, HostEnded):
             stopping.discard(record.host)
-        if stopping or not isinstance(record, InterruptAsked | ReleaseAsked):
+        if stopping or not isinstance(record, InterruptAsked | ReleaseAsked | CommandsEnded):
             continue
         child = _caller_of(record.child, parents)
-        is_release = isinstance(record, ReleaseAsked)
+        is_release = not isinstance(record, InterruptAsked)
         if child in facts.side_children or (is_release and record.child in parents):
             continue
         owner, turn = facts.owner_of.get(child, ""), record.turn if isinstance(record, InterruptAsked) else ""
         wanted = None if record.child in parents else turn
+        if isinstance(record, CommandsEnded) and _is_asked(facts, "end commands", owner, index):
+            continue
         if not _was_wanted(facts, owner, index, wanted, is_release=is_release):
-            what = f"turn {turn} of {owner or record.child} is interrupted" if turn else f"{owner} is released"
+            what = f"turn {turn} of {owner or record.child} is interrupted" if turn else f"{owner} is stopped"
             yield facts.violation("R7", index, f"{what}, and nobody asked for it")
+
+
+def steers_reach_their_own_turn(facts: Facts) -> Iterator[Violation]:
+    """R7: a turn is given what its own user gave it, and nothing else."""
+    for index, steer in facts.each(SteerAsked):
+        owner = facts.owner_of.get(steer.child, "")
+        if not _is_asked(facts, "steer", owner, index, turn=steer.turn, detail=steer.question):
+            problem = f"turn {steer.turn} of {owner or steer.child} is given {steer.question!r}"
+            yield facts.violation("R7", index, f"{problem}, and nobody asked for it")
+
+
+def _is_asked(facts: Facts, what: str, owner: str, index: int, **details: str) -> bool:
+    """True when an owner's user began such a call before a record."""
+    return any(
+        call.job.what == what
+        and call.job.owner == owner
+        and call.began < index
+        and all(getattr(call.job, name) == detail for name, detail in details.items())
+        for call in facts.calls
+    )
 
 
 def _caller_of(child: str, parents: dict[str, str]) -> str:
