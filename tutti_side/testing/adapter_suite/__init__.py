@@ -9,6 +9,7 @@ adds the report. Each case is a method whose name is its id: a sentence that an 
 - `_hearing`    what subscribers and waiters are told, and which error was raised
 - `_seam`       between the runtime and the adapter: it watches, holds events back, and tells the runtime lies
 - `_hard_end`   what ends a case that no cancel ends
+- `_left_behind` which task, thread or process is still there when the provider is closed
 - `_case`       what makes a method a case
 - `_sessions`, `_opening`, `_transience`, `_closing`, `_failed_opens`, `_identity`, `_capabilities`, `_interactions`,
   `_steering`, `_ends`: the cases
@@ -17,6 +18,7 @@ Nothing here needs pytest. It knows no provider; providers bring their beds.
 """
 
 from tutti_side.testing.adapter_suite._hard_end import CaseHangsError
+from tutti_side.testing.adapter_suite._left_behind import LeftBehindError
 from tutti_side.testing.adapter_suite.bed import (
     ASK,
     FAIL,
@@ -41,4 +43,5 @@ __all__ = [
     "AdapterSuite",
     "CaseHangsError",
     "ExclusionError",
+    "LeftBehindError",
 ]

@@ -24,6 +24,7 @@ from tutti_side.runtime import (
     TurnHandle,
 )
 from tutti_side.testing.adapter_suite._hearing import WAITERS, Heard, Waiters, refused
+from tutti_side.testing.adapter_suite._left_behind import Before
 from tutti_side.testing.adapter_suite._seam import Seam, SeamedAdapter, SeamedProvider
 from tutti_side.testing.adapter_suite.bed import HELD_TEXTS, HOLD, SAID, SAY, AdapterBed
 
@@ -182,7 +183,7 @@ class Stage:
 @asynccontextmanager
 async def open_stage(bed: AdapterBed) -> AsyncIterator[Stage]:
     """Open a host over a bed, start the parent, and at the end hold every adapter against what none may do."""
-    seam, reporter, metadata = Seam(), RecordingReporter(), RecordingMetadata()
+    seam, reporter, metadata, before = Seam(), RecordingReporter(), RecordingMetadata(), Before()
     async with open_service_nursery() as nursery:
         provider = SeamedProvider(bed.provider, seam)
         async with open_host(provider, metadata=metadata, reporter=reporter) as host:
@@ -190,4 +191,6 @@ async def open_stage(bed: AdapterBed) -> AsyncIterator[Stage]:
             await stage.start_parent()
             yield stage
             assert host.statistics().refused_durable_writes == 0
+            before.note_processes()
         assert seam.violations() == []
+        await before.check()

@@ -36,7 +36,11 @@ QUERY = "kit, query it"
 
 
 class AdapterBed(Protocol):
-    """A provider, and what stands behind it, for one case. Made anew for each: nothing is left of the one before."""
+    """A provider, and what stands behind it, for one case. Made anew for each: nothing is left of the one before.
+
+    It is still open when the kit looks for what the closed provider left: its own threads, processes and system tasks
+    are there before the provider is opened, or end with it. The tasks of its nurseries are its own matter.
+    """
 
     @property
     def provider(self) -> Provider:

@@ -102,6 +102,7 @@ class AdapterSuite(
         Raises:
           AssertionError: the adapter does not conform.
           CaseHangsError: it hung, and went on when it was cancelled; an `AssertionError` as well.
+          LeftBehindError: it left a task, a thread or a process behind; an `AssertionError` as well.
           trio.TooSlowError: it hung.
         """
         clock = MockClock(autojump_threshold=0) if self.virtual_time else None
