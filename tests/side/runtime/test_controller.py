@@ -191,17 +191,19 @@ async def test_each_missing_fact_fails_closed(provider: Provider, missing: str, 
         assert host.statistics().sides == {}
 
 
-@pytest.mark.parametrize("lie", ["the parent itself", "another Side", "another source"])
+@pytest.mark.parametrize("lie", ["the parent itself", "another session", "another Side", "another source"])
 async def test_a_foreign_identity_is_never_passed_to_close(provider: Provider, lie: str) -> None:
     """F20, R7: it could be the parent."""
     adapter = provider.adapter
     async with open_host(provider) as host:
         session = await host.start_session(cwd=".", session_id="main")
+        await host.start_session(cwd=".", session_id="other")
         await session.open_side(side_id="first")
         if lie == "another source":
             adapter.forked_from = "p-else"
         else:
-            adapter.child_id = "p-main" if lie == "the parent itself" else "p-first"
+            lies = {"the parent itself": "p-main", "another session": "p-other", "another Side": "p-first"}
+            adapter.child_id = lies[lie]
         with pytest.raises(OpenFailedError) as caught:
             await session.open_side(side_id="s")
         assert caught.value.phase == "result"
@@ -394,6 +396,33 @@ async def test_a_side_that_its_provider_ends_in_the_moment_of_its_answer_is_neve
         assert isinstance(error, OpenFailedError)
         assert adapter.log[-2:] == ["fork s", "close s"]
         assert host.statistics().sides == {}
+
+
+async def test_a_session_that_its_provider_ends_in_the_moment_of_its_answer_is_never_opened(provider: Provider) -> None:
+    """R9: what comes all the same is released and not kept, and nobody is given a session that is over."""
+    adapter = provider.adapter
+    results: list[Any] = []
+
+    async def start(host: Any) -> None:
+        try:
+            results.append(await host.start_session(cwd=".", session_id="main"))
+        except Exception as error:
+            results.append(error)
+
+    async with open_host(provider) as host, trio.open_nursery() as nursery:
+        adapter.starting.hold()
+        nursery.start_soon(start, host)
+        await adapter.starting.reached.wait()
+        adapter.starting.release()
+        [(ref, sink)] = adapter.sinks.items()
+        sink.end("lost")
+        await trio.testing.wait_all_tasks_blocked()
+        (error,) = results
+        assert isinstance(error, SessionExpiredError)
+        assert error.reason == "lost"
+        assert adapter.log == ["close main"]
+        assert host.statistics().sessions == 0
+        assert await host.controller.durable.read_metadata(ref) is None
 
 
 async def test_a_lost_session_is_over_and_its_sides_are_told_by_their_own_loss(provider: Provider) -> None:
