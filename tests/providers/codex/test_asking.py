@@ -194,6 +194,7 @@ def test_a_turns_end_settles_its_own_and_no_other() -> None:
     thread.ask(0, "one")
     other = thread.ask(1, "two")
     assert [event.interaction_id for event in thread.interactions.turn_ended("one")] == ["0"]  # type: ignore[union-attr]
+    assert thread.asker.open == {1}
     assert thread.interactions.respond(other.interaction_id, ACCEPT)
 
 

@@ -105,6 +105,11 @@ def item(kind: str, **fields: Any) -> dict[str, Any]:
     return {"method": "item/completed", "params": params}
 
 
+def approval() -> dict[str, Any]:
+    params = {"threadId": ME, "turnId": TURN, "itemId": "i", "command": "ls"}
+    return {"id": 7, "method": "item/commandExecution/requestApproval", "params": params}
+
+
 def answer(turn: str = TURN) -> Turn:
     return Turn(id=turn, status="inProgress")
 
@@ -268,6 +273,16 @@ def test_a_lost_connection_settles_whatever_waits_and_is_told_once(lab: Lab) -> 
         assert event.is_set()
 
 
+def test_what_was_asked_on_a_connection_that_is_lost_waits_no_longer_and_is_not_refused(lab: Lab) -> None:
+    """R9, R11: the request went with it; a refusal that nobody hears is none, and is not counted."""
+    lab.say(started(), approval())
+    assert len(lab.thread.interactions) == 1
+    lab.thread.connection_lost(-9)
+    assert len(lab.thread.interactions) == 0
+    lab.thread.detach()
+    assert (lab.refusals.answered, lab.thread.unread) == ([], {})
+
+
 def test_a_thread_that_the_server_unloads_is_lost(lab: Lab) -> None:
     """F22: its close notification is the end of its session."""
     lab.say({"method": "thread/closed", "params": {"threadId": ME}}, delta("late"))
@@ -285,12 +300,7 @@ def test_a_crash_of_its_route_ends_it_without_its_words(lab: Lab) -> None:
 @pytest.mark.parametrize("is_known", [False, True], ids=["given up", "ended as the server says"])
 def test_what_a_turn_asked_whose_end_was_not_told_is_refused_before_it_ends(lab: Lab, is_known: bool) -> None:
     """R11, two fixed faults: the server may wait for it still, and no word of it would ever come."""
-    asked = {
-        "id": 7,
-        "method": "item/commandExecution/requestApproval",
-        "params": {"threadId": ME, "turnId": TURN, "itemId": "i", "command": "ls"},
-    }
-    lab.say(started(), asked)
+    lab.say(started(), approval())
     assert lab.refusals.answered == []
     if is_known:
         lab.thread.conclude(Turn(id=TURN, status="completed"))
