@@ -11,7 +11,7 @@ from tutti_providers.codex._connection import LIFE_SIGN_DEADLINE_S, SILENCE_S
 from tutti_providers.codex._settling import DOUBT_S, PAUSE_S, TRIES_MAX
 from tutti_providers.codex.testing import Answer, DropTurnCompleted, ModelScript, NeverAnswer, Overloaded, Say
 from tutti_side import TurnFailedError
-from tutti_side.contract import TurnCanceled, TurnCompleted, TurnFailed, TurnId
+from tutti_side.contract import ProviderLostError, TurnCanceled, TurnCompleted, TurnFailed, TurnId
 
 Listen = Callable[..., Any]
 Frame = dict[str, Any]
@@ -313,6 +313,32 @@ async def test_a_session_that_is_loaded_with_a_turn_of_before_still_running_has_
         await trio.testing.wait_all_tasks_blocked()
         assert [event for event in heard.events if getattr(event, "turn_id", None) == turn.id] == []
         await keeper.close()
+
+
+async def test_a_session_whose_server_ends_while_it_is_asked_for_a_turn_of_before_is_not_loaded(
+    autojump_clock: Any, bench: Any
+) -> None:
+    """R6, R9: what became of that question is told to nobody, so the loss is, and nothing of the session is kept."""
+    made = bench(faults=(NeverAnswer(method="turn/interrupt", times=1), NeverAnswer(method="thread/turns/list")))
+    async with made.host() as host, trio.open_nursery() as nursery:
+        keeper = await host.start_session(cwd="/project")  # keeps the process
+        session = await host.start_session(cwd="/project", session_id="main")
+        assert (await session.ask("what?")).text == "s0 s1 "
+        await session.send("hold on")
+        await made.server.wait_gate_reached("held")
+        await session.close()
+
+        async def crash() -> None:
+            await made.server.wait_received("thread/turns/list")
+            made.server.crash()
+
+        nursery.start_soon(crash)
+        with pytest.raises(ProviderLostError):
+            await host.resume_session("main")
+        await keeper.wait_ended()
+        await trio.testing.wait_all_tasks_blocked()
+        assert made.adapter._live == {}
+        made.assert_only(host)
 
 
 async def test_a_turn_of_before_that_begins_while_its_session_is_loaded_has_an_end_there(

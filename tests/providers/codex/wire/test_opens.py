@@ -11,7 +11,7 @@ from tutti_providers.codex.errors import RequestRefusedError, UnansweredError
 from tutti_providers.codex.testing import AnswerLate, AnswerTwice, ForkAnswer, ForkOrder, NeverAnswer, Overloaded
 from tutti_providers.codex.testing._fake_disturbances import Disturbances
 from tutti_side import OpenFailedError, SideUnsupportedError
-from tutti_side.contract import Event, OpenSide, ProviderProtocolError, SideRef
+from tutti_side.contract import Event, OpenSide, ProviderLostError, ProviderProtocolError, SideRef
 from tutti_side.jsonrpc import REQUEST_DEADLINE_S
 from tutti_side.runtime import SideInProgressError
 from tutti_side.runtime._sessions import SNAPSHOT_WAIT_S
@@ -351,6 +351,30 @@ async def test_a_sink_gets_nothing_more_once_its_open_has_failed(autojump_clock:
         made.server.crash()
         await trio.sleep(1)
         assert (len(sink.events), sink.ends) == (seen, [])
+
+
+async def test_a_child_that_is_lost_in_the_moment_of_its_last_answer_is_not_opened(
+    autojump_clock: Any, bench: Any
+) -> None:
+    """R6, R9: that answer is there and not yet taken; the Side would be bound to a thread that nobody hears."""
+    made = bench()
+    async with made.working() as (host, session):
+        sink = Sink()
+        request = OpenSide(side=SideRef(host.identity.workspace, "one"), source=session.ref)  # type: ignore[arg-type]
+
+        def lose(frame: dict[str, Any]) -> list[dict[str, Any]]:
+            if "result" in frame and frame["id"] in [sent["id"] for sent in made.wire.requests("thread/inject_items")]:
+                [child] = made.children
+                made.adapter._connection.current.router._routes[child].connection_lost(-9)
+            return []
+
+        made.wire.between = lose
+        with pytest.raises(ProviderLostError) as caught:
+            await made.adapter.open_side(request, sink)
+        assert caught.value.exit_status == -9
+        assert sink.ends == ["lost"]
+        await made.adapter.wait_side_released(request.side)
+        made.assert_only(host, session)
 
 
 # the source's close beside an open
