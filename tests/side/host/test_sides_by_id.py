@@ -8,7 +8,16 @@ import pytest
 import trio
 import trio.testing
 
-from tutti_side import AgentHost, HostIdentity, SideConflictError, SideExpiredError, TuttiSideError, open_host
+from tutti_side import (
+    AgentHost,
+    HostIdentity,
+    OpenFailedError,
+    SessionExpiredError,
+    SideConflictError,
+    SideExpiredError,
+    TuttiSideError,
+    open_host,
+)
 from tutti_side.contract import (
     CONTENT_BYTES_MAX,
     HOST_CONTEXT_BYTES_MAX,
@@ -440,6 +449,43 @@ async def test_a_deleted_source_waits_for_its_sides_also_when_it_was_never_live(
         assert not side.is_open
         with pytest.raises(SideExpiredError) as caught:
             await side.send("q")
+        assert caught.value.reason == "source_deleted"
+
+
+@pytest.mark.parametrize("was_here", [True, False], ids=["closed here", "kept by an earlier host"])
+async def test_a_session_that_is_deleted_while_it_is_not_live_is_over_for_good(
+    provider: Provider, was_here: bool
+) -> None:
+    """R8: also when what is kept of it can't be forgotten; nothing branches, loads or starts it again."""
+    kept = MemoryMetadata()
+    provider.adapter.offers_history = True
+
+    async def forget(ref: object) -> None:
+        await trio.lowlevel.checkpoint()
+        raise OSError
+
+    async with open_host(provider, metadata=kept) as host:
+        session = await host.start_session(cwd=".", session_id="main")
+        if was_here:
+            await session.close()
+            kept.forget = forget  # type: ignore[method-assign]
+            await delete_in_vain(host)
+    if not was_here:
+        kept.forget = forget  # type: ignore[method-assign]
+        async with open_host(provider, metadata=kept) as host:
+            await delete_in_vain(host)
+
+
+async def delete_in_vain(host: AgentHost) -> None:
+    """Delete ``main``, which the metadata port does not forget."""
+    with pytest.raises(OSError):
+        await host.delete_session("main")
+    assert not await host.resolve_side("main")
+    with pytest.raises(OpenFailedError, match="was deleted"):
+        await host.open_side("main", "s", "r")
+    for again in (host.resume_session("main"), host.start_session(cwd=".", session_id="main")):
+        with pytest.raises(SessionExpiredError) as caught:
+            await again
         assert caught.value.reason == "source_deleted"
 
 
