@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import trio
 
-from tutti_side import SessionConflictError, SessionExpiredError, open_host
+from tutti_side import SessionConflictError, SessionExpiredError, SideConflictError, open_host
 from tutti_side.contract import CanonicalRef, SessionId
 
 BOUND_S = 5
@@ -38,6 +38,36 @@ async def test_no_session_gets_the_id_of_a_side_live_or_over(provider: Any) -> N
             with pytest.raises(SessionConflictError, match="a Side's"):
                 await host.start_session(cwd=".", session_id="aside")
             assert [ref.session for ref in provider.adapter.started] == ["main"]
+
+
+async def test_no_side_gets_the_id_of_a_session_live_or_over(provider: Any) -> None:
+    """R2: what is said of the one would be taken for the other's, also when that is over."""
+    with trio.fail_after(BOUND_S):
+        async with open_host(provider) as host:
+            await host.start_session(cwd=".", session_id="main")
+            other = await host.start_session(cwd=".", session_id="other")
+            for _ in range(2):
+                with pytest.raises(SideConflictError, match="a canonical session's id"):
+                    await host.open_side("main", "other", "r")
+                await other.close()
+            assert provider.adapter.opened == []
+
+
+async def test_no_side_is_branched_from_a_side_live_or_over(provider: Any) -> None:
+    """R2, R5: it has no history; refused by its id alone, before any lock, and whatever is kept under that id."""
+    provider.adapter.offers_history = True
+    with trio.fail_after(BOUND_S):
+        async with open_host(provider) as host:
+            session = await host.start_session(cwd=".", session_id="main")
+            assert session.scope.metadata is not None
+            side = await session.open_side(side_id="aside")
+            kept = CanonicalRef(session.ref.workspace, SessionId("aside"))
+            await host.controller.durable.write_metadata(kept, session.scope.metadata)
+            for _ in range(2):
+                with pytest.raises(SideConflictError, match="would branch a Side"):
+                    await host.open_side("aside", "s", "r")
+                await side.close()
+            assert [request.side.side for request in provider.adapter.opened] == ["aside"]
 
 
 async def test_a_kept_session_is_not_resumed_under_an_id_that_has_become_a_sides(provider: Any) -> None:
