@@ -549,6 +549,48 @@ async def test_a_host_stop_closes_sides_first_and_is_bounded(
         await session.open_side()
 
 
+@pytest.mark.parametrize("when", ["open", "closing"])
+async def test_a_host_stop_closes_no_session_while_a_side_of_it_is_closing(provider: Provider, when: str) -> None:
+    """R5, architecture §2: from the inside; also when the Side's close began before the stop."""
+    adapter = provider.adapter
+    leave = trio.Event()
+
+    async def run(task_status: trio.TaskStatus[SideHandle]) -> None:
+        async with open_host(provider) as host:
+            session = await host.start_session(cwd=".", session_id="main")
+            task_status.started(await session.open_side(side_id="s"))
+            await leave.wait()
+
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            side = await nursery.start(run)
+            adapter.closing.hold()
+            if when == "closing":
+                nursery.start_soon(side.close)
+                await adapter.closing.reached.wait()
+            leave.set()
+            await trio.testing.wait_all_tasks_blocked()
+            assert adapter.log == ["fork s", "close s"]
+            adapter.closing.release()
+        assert adapter.log == ["fork s", "close s", "close main"]
+
+
+async def test_a_close_lets_go_of_the_subscription_that_nobody_took(provider: Provider) -> None:
+    """R12: what is kept in it would be kept for as long as the handle, and overflow while the Side closes."""
+    adapter = provider.adapter
+    async with open_host(provider) as host, trio.open_nursery() as nursery:
+        session = await host.start_session(cwd=".")
+        side = await session.open_side(subscribe=True)
+        assert host.statistics().subscribers == 1
+        adapter.closing.hold()
+        nursery.start_soon(side.close)
+        await adapter.closing.reached.wait()
+        assert host.statistics().subscribers == 0
+        adapter.closing.release()
+        await side.scope.gone.wait()
+        assert [batch async for batch in side.events()] == []
+
+
 async def test_a_failure_of_the_adapter_in_a_close_is_contained(provider: Provider) -> None:
     """Architecture §2: a failure inside is contained at one place."""
 

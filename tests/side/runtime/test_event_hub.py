@@ -70,6 +70,7 @@ async def test_terminal_event_and_gap_arrive_outside_the_bound() -> None:
     assert set(hub.publish(batch(2), 1)) == {full, missed}
     end = EventBatch(3, (SessionExpired("overflow"),))
     hub.finish(end, {missed: (2, 2)})
+    assert len(hub) == 0
     assert (await collect(full))[-1] is end
     rest = await collect(missed)
     assert rest[-2].events == (Gap(2, 2),)
