@@ -131,6 +131,27 @@ async def test_a_session_whose_metadata_cannot_be_kept_is_not_started(
         assert (await host.start_session(cwd=".", session_id="main")).ref == MAIN
 
 
+async def test_a_session_that_could_not_be_loaded_keeps_what_was_kept_of_it(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R6, R14: what a failed load undoes is the load; a later one finds the session again."""
+    kept = MemoryMetadata()
+    async with open_host(provider, metadata=kept) as host:
+        await (await host.start_session(cwd=".", session_id="main", host_context="c")).close()
+        before = await kept.read(MAIN)
+
+        async def fail(*_: object) -> None:
+            await trio.lowlevel.checkpoint()
+            raise OSError
+
+        with monkeypatch.context() as patch, pytest.raises(OSError):
+            patch.setattr(kept, "write", fail)
+            await host.resume_session("main")
+        assert provider.adapter.log == ["close main"] * 2
+        assert await kept.read(MAIN) == before
+        assert (await host.resume_session("main")).scope.host_context == "c"
+
+
 async def test_a_closed_session_can_be_branched_from_what_was_kept(provider: Provider) -> None:
     """SC-contract-metadata: a source that is idle, with no connection of ours; R15: attested from the metadata."""
     adapter = provider.adapter
