@@ -198,6 +198,15 @@ def test_a_turns_end_settles_its_own_and_no_other() -> None:
     assert thread.interactions.respond(other.interaction_id, ACCEPT)
 
 
+def test_what_was_answered_is_settled_as_such_and_is_not_called_refused() -> None:
+    """R11: one answer, and one word about it."""
+    thread = Thread()
+    event = thread.ask(0)
+    assert thread.interactions.respond(event.interaction_id, ACCEPT)
+    assert thread.interactions.refuse_all() == [InteractionResolved(event.interaction_id, "answered")]
+    assert thread.unread == {}
+
+
 def test_a_string_id_is_not_settled_for_its_number() -> None:
     """T4."""
     thread = Thread()

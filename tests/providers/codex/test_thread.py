@@ -202,6 +202,27 @@ def test_the_active_turn_is_known_in_every_order_of_answer_start_and_end(lab: La
         assert lab.sink.turns == [TurnStarted(TURN), TurnCompleted(TURN)]
 
 
+def test_a_turn_is_in_doubt_when_its_thread_rests_afterwards_and_not_for_what_was_before() -> None:
+    """R12, T7: a doubt asks the server. Right before a turn's end the word that its thread rests is none."""
+    doubted: list[TurnId] = []
+    lab = Lab()
+    lab.thread = CodexThread(lab.sink, lab.refusals, on_doubt=lambda _, turn_id: doubted.append(turn_id))
+    rests = {"method": "thread/status/changed", "params": {"threadId": ME, "status": {"type": "idle"}}}
+    lab.say(rests)
+    lab.say(started())
+    assert doubted == []
+    lab.say(rests)
+    assert doubted == [TURN]
+    lab.thread.turns.trust(TURN)
+    lab.say(delta("a"))
+    assert doubted == [TURN]
+    lab.say(rests)
+    assert doubted == [TURN] * 2
+    lab.thread.turns.trust(TURN)
+    lab.say(rests, completed())
+    assert doubted == [TURN] * 2
+
+
 def test_an_end_that_comes_twice_is_told_once(lab: Lab) -> None:
     """Contract: exactly one end for each turn; F9."""
     lab.say(started(), completed(), completed(status="interrupted"), started())
