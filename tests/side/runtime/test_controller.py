@@ -330,7 +330,7 @@ async def test_a_close_of_an_opening_side_cancels_the_open(provider: Provider) -
         (error,) = results
         assert isinstance(error, SideExpiredError)
         assert error.reason == "closed"
-        with pytest.raises(SideExpiredError):
+        with pytest.raises(SideExpiredError), trio.fail_after(5):
             await session.open_side(side_id="s", request_id="r")
 
 
