@@ -555,7 +555,7 @@ async def test_a_host_stop_closes_no_session_while_a_side_of_it_is_closing(provi
     adapter = provider.adapter
     leave = trio.Event()
 
-    async def run(task_status: trio.TaskStatus[SideHandle]) -> None:
+    async def opener(task_status: trio.TaskStatus[SideHandle]) -> None:
         async with open_host(provider) as host:
             session = await host.start_session(cwd=".", session_id="main")
             task_status.started(await session.open_side(side_id="s"))
@@ -563,7 +563,7 @@ async def test_a_host_stop_closes_no_session_while_a_side_of_it_is_closing(provi
 
     with trio.fail_after(5):
         async with trio.open_nursery() as nursery:
-            side = await nursery.start(run)
+            side = await nursery.start(opener)
             adapter.closing.hold()
             if when == "closing":
                 nursery.start_soon(side.close)
