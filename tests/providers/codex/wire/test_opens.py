@@ -300,8 +300,8 @@ async def test_a_version_that_is_not_proven_offers_no_side_and_sees_no_fork(
         assert (await session.active_turn.wait()).status == "completed"
 
 
-async def test_a_source_without_a_turn_and_a_side_are_refused_before_the_wire(autojump_clock: Any, bench: Any) -> None:
-    """T13: the server's words would be the same for both, and for two other things."""
+async def test_a_source_without_a_turn_is_refused_before_the_wire(autojump_clock: Any, bench: Any) -> None:
+    """T13: the server's words would be the same for a Side, and for two other things."""
     made = bench()
     async with made.host() as host:
         session = await host.start_session(cwd="/project")
