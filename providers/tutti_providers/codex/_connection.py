@@ -5,7 +5,7 @@ failed are its own business: whoever started them may be gone, the connection is
 """
 
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from tutti_providers.codex._asking import refuse
 from tutti_providers.codex._launch import Handshake, handshake
 from tutti_providers.codex._notices import Notices
 from tutti_providers.codex._releases import Releases
-from tutti_providers.codex._router import PoolOverflowError, Router, RouterStatistics
+from tutti_providers.codex._router import Router, RouterStatistics
 from tutti_providers.codex._subagents import SubAgentSink
 from tutti_providers.codex._thread import TURN_BEGIN_WAIT_S, CodexThread
 from tutti_providers.codex.errors import RequestRefusedError, UnansweredError
@@ -118,6 +118,7 @@ class Connection:
         self._releasing = 0
         self._doubted_turns = 0
         self._sub_agents = 0
+        self._named: deque[tuple[CodexThread, str]] = deque()
         self._unreleased = 0
         self._is_closing = False
         self.releases = Releases(self._unsubscribe, router.retire, self._start)
@@ -254,8 +255,16 @@ class Connection:
     def follow(self, parent: CodexThread, agent_id: str) -> None:
         """Follow a sub-agent of a thread, and what it starts itself, until the parent is closed. Idempotent.
 
-        Called in the reader; a thread that is known as something else stays that.
+        Called in the reader; a thread that is known as something else stays that. What came early of one is told in
+        here, and can name the next: that one waits for its turn, so that a long chain is no deep one.
         """
+        self._named.append((parent, agent_id))
+        if len(self._named) == 1:
+            while self._named:
+                self._follow(*self._named[0])
+                self._named.popleft()
+
+    def _follow(self, parent: CodexThread, agent_id: str) -> None:
         if self.router.knows(agent_id):
             return
         has_room, leaver = parent.sub_agents.make_room()
@@ -273,10 +282,9 @@ class Connection:
         )
         agent.thread_id = agent_id
         agent.begin_close()  # what it asks is declined
-        with suppress(PoolOverflowError):  # too much of it came too early: it stays a stranger
-            self.router.register(agent_id, agent)
-            parent.sub_agents.add(agent)
-            self._sub_agents += 1
+        self.router.register(agent_id, agent, whole=False)
+        parent.sub_agents.add(agent)
+        self._sub_agents += 1
 
     def interrupt_later(self, thread: CodexThread, turn_id: TurnId) -> None:
         """Interrupt, in the background, a turn whose starter has gone."""

@@ -2,9 +2,9 @@
 
 While a request that creates a thread lacks its answer, messages of an unknown thread may belong to that thread: only
 the answer says so, nothing in them does. They are kept by thread, in wire order, requests of the server included, until
-the answer adopts them or no such request is left. While a turn runs they may be of a sub-agent that is named next. When
-the pool is full the largest thread is evicted; whoever adopts that one later is told, because it would begin with a
-hole.
+the answer adopts them or no such request is left. While a turn runs they may be of a sub-agent that is named next; for
+those there is a small share. When the pool, or that share, is full the largest thread is evicted; whoever adopts that
+one later is told, because it would begin with a hole.
 """
 
 from tutti_providers.codex.schema.notifications import Head
@@ -18,9 +18,13 @@ POOL_MESSAGES_MAX = 4_096
 POOL_BYTES_MAX = 4 << 20
 """The same in bytes of their lines."""
 
+STRANGERS_SHARE = 16
+"""While no request creates a thread, the pool holds only that part of both: a stranger's flood can't take the place of
+a thread that is asked for later. A sub-agent says two or three things before it is named (seen on 0.163)."""
+
 EVICTED_THREADS_MAX = 4_096
-"""Evicted threads that are told apart. Past that no further thread is taken in until the pool is emptied, and whoever
-adopts one that isn't in it is told so, too: the pool can't know any more what that thread has lost."""
+"""Evicted threads that are told apart. Past that no further thread is taken in until evictions are forgotten, and
+whoever adopts one that isn't in it is told so, too: the pool can't know any more what that thread has lost."""
 
 
 class ProvisionalPool:
@@ -45,8 +49,8 @@ class ProvisionalPool:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, thread_id: str, message: Message[Head]) -> list[Message[Head]]:
-        """Keep a message; return those that had to go for it."""
+    def add(self, thread_id: str, message: Message[Head], share: int = 1) -> list[Message[Head]]:
+        """Keep a message; return those that had to go for it, since the pool is to hold one part in `share` at most."""
         if self._has_lost(thread_id):
             return [message]
         self._threads.setdefault(thread_id, []).append(message)
@@ -54,7 +58,7 @@ class ProvisionalPool:
         self._count += 1
         self.size_bytes += len(message.line)
         gone: list[Message[Head]] = []
-        while self._count > self._messages_max or self.size_bytes > self._bytes_max:
+        while self._count > self._messages_max // share or self.size_bytes > self._bytes_max // share:
             largest = max(self._sizes, key=self._sizes.__getitem__)
             gone += self._remove(largest)
             self._evicted[largest] = None
@@ -79,7 +83,7 @@ class ProvisionalPool:
         return gone
 
     def drop_requests(self) -> list[Message[Head]]:
-        """Keep notifications alone, and forget evictions. Return the requests of the server that it held."""
+        """Take out the requests of the server and return them; notifications stay, and evictions are forgotten."""
         gone: list[Message[Head]] = []
         self.forget_evictions()
         for thread_id in tuple(self._threads):
@@ -91,7 +95,7 @@ class ProvisionalPool:
         return gone
 
     def forget_evictions(self) -> None:
-        """Take whoever comes next for one of which nothing is lost."""
+        """Take whoever comes next for one of which nothing is lost: it can't be one of those that were evicted."""
         self._evicted.clear()
         self._is_flooded = False
 

@@ -4,7 +4,8 @@ There is no fallback: a message whose thread has no route reaches nobody. It is 
 that is being created, and otherwise dropped and counted; a request of the server that reaches nobody is declined.
 
 A sub-agent may speak before its parent's item names it (seen on 0.163: its status and its turn's start). So while a
-thread of ours has a turn, notifications of an unknown thread are kept as well; a request of one is declined at once.
+thread of ours has a turn, notifications of an unknown thread are kept as well; a request of one is declined at once,
+unless a thread is being created too.
 """
 
 from collections import Counter
@@ -13,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from tutti_providers.codex._pool import ProvisionalPool
+from tutti_providers.codex._pool import STRANGERS_SHARE, ProvisionalPool
 from tutti_providers.codex.schema.notifications import Head
 from tutti_side.jsonrpc import ConnectionClosedError, Message
 
@@ -137,7 +138,8 @@ class Router:
     def _place(self, messages: list[Message[Head]]) -> None:
         """Deliver, or drop, what had no route when its read began: the read itself may have named it as a sub-agent's.
 
-        Messages of one thread keep their order: until the others were delivered, none of them had a route.
+        Messages of one thread keep their order: until the others were delivered, none of them had a route. (While a
+        thread is being created one that names its parent comes behind those that are kept.)
         """
         keeps_strangers = self.is_busy
         for message in messages:
@@ -150,8 +152,10 @@ class Router:
             route = self._routes.get(thread_id)
             if route is not None:
                 self._deliver(route, [message])
+            elif thread_id in self._closed:
+                self._drop([message], "closed")
             elif thread_id is not None and message.id is None and keeps_strangers:
-                self._drop(self._pool.add(thread_id, message), "evicted")
+                self._drop(self._pool.add(thread_id, message, STRANGERS_SHARE), "evicted")
             else:
                 self._drop([message], "unknown")
         if keeps_strangers:
@@ -178,22 +182,20 @@ class Router:
     def begin_creation(self, resumed: str | None = None) -> None:
         """From now on messages of unknown threads are kept: a request that creates or loads one is about to be sent.
 
-        `resumed` is the thread that it loads: it may have been ours before, and is no closed one any more.
+        `resumed` is the thread that it loads: it may have been ours before, and is no closed one any more. What was
+        kept of it up to now is not of this load, unless somebody else loads it too: it would be told as if it were.
         """
         if not self._creations:
             self._pool.forget_evictions()  # none of those can be the new thread
         self._creations += 1
+        if resumed is not None and self._loading[resumed] <= 1:
+            self._drop(self._pool.take(resumed) or [], "unknown")
         if resumed is not None and resumed in self._closed:
             del self._closed[resumed]
             _remember(self._loaded_again, resumed)
 
     def begin_load(self, thread_id: str) -> None:
-        """From now on the thread is known to everybody but its loader: no other answer may name it.
-
-        What was kept of it up to now is not of this load: it would be told as if it were.
-        """
-        if thread_id not in self._loading:
-            self._drop(self._pool.take(thread_id) or [], "unknown")
+        """From now on the thread is known to everybody but its loader: no other answer may name it."""
         self._loading[thread_id] += 1
 
     def end_load(self, thread_id: str) -> None:
@@ -209,7 +211,7 @@ class Router:
             self._drop(self._pool.drop_requests() if self.is_busy else self._pool.drop_all(), "unadopted")
 
     def forget_strangers(self) -> None:
-        """Drop what is kept of unknown threads, unless one of them can be adopted still. A turn has ended."""
+        """Drop what is kept of unknown threads, unless one of them can be adopted still: a turn may have ended."""
         if not self._creations and not self.is_busy:
             self._drop(self._pool.drop_all(), "unknown")
 
@@ -234,7 +236,7 @@ class Router:
         """True for a thread that is somebody's now."""
         return thread_id in self._routes
 
-    def register(self, thread_id: str, route: Route) -> bool:
+    def register(self, thread_id: str, route: Route, *, whole: bool = True) -> bool:
         """Give a new thread its route, and deliver what came early.
 
         Of a thread that was closed here before, what came up to the word that it was unloaded is taken to be of that
@@ -245,11 +247,13 @@ class Router:
           True when such a word was set aside: perhaps it was of this load after all, and the thread is not loaded now.
 
         Raises:
-          PoolOverflowError: some of it was evicted; nothing is registered.
+          PoolOverflowError: some of it was evicted; nothing is registered. Not when it need not be `whole`.
         """
         early = self._pool.take(thread_id)
         if early is None:
-            raise PoolOverflowError
+            if whole:
+                raise PoolOverflowError
+            early = []
         is_doubtful = False
         if thread_id in self._loaded_again:
             del self._loaded_again[thread_id]

@@ -19,7 +19,7 @@ __all__ = ["SUB_AGENTS_MAX", "SubAgentSink", "SubAgents", "agents_in"]
 
 SUB_AGENTS_MAX = 64
 """Sub-agents of one thread that are followed at once, those of sub-agents included. For one more the oldest that rests
-goes; if none rests, the new one stays a stranger, whose messages are dropped."""
+goes; if none rests, the new one stays a stranger, which is heard when it is named again and there is room."""
 
 
 class SubAgentSink:

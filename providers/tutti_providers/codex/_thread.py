@@ -106,6 +106,7 @@ class CodexThread:
         """True once its close has ended its turn and its commands."""
         self.first_item = trio.Event()
         self.interrupting: TurnId | None = None
+        """A turn whose interrupt is on its way; no second one is sent meanwhile."""
         self.deliveries = 0
         """How often something of this thread came."""
         self.lost = False

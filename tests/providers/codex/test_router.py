@@ -194,21 +194,63 @@ def test_a_creation_that_ends_takes_nothing_away_from_a_sub_agent_that_is_not_na
 
 
 def test_what_was_said_of_a_thread_before_it_was_loaded_is_not_of_its_load(lab: Lab) -> None:
-    """R3, R8: such a word of its end would end what is being loaded."""
+    """R3, R8: such a word of its end would end what is being loaded. A try that came to nothing counts as before."""
     parent, loaded = lab.route("parent"), Recorder()
     parent.is_busy = True
+    lab.router.begin_load("loaded")
     lab.feed(said("loaded", 1), closed("loaded"))
+    lab.router.begin_creation("loaded")
+    lab.feed(said("loaded", 2), closed("loaded"))
+    lab.router.end_creation()
+    lab.feed(said("loaded", 3), closed("loaded"))
+    lab.router.begin_creation("loaded")
+    lab.feed(said("loaded", 4))
     lab.router.begin_load("loaded")
     lab.router.begin_creation("loaded")
-    lab.feed(said("loaded", 2))
-    lab.router.begin_load("loaded")
     assert lab.router.register("loaded", loaded) is False
-    assert (loaded.got, lab.dropped) == ([said("loaded", 2)], {"unknown": 2})
+    assert (loaded.got, lab.dropped) == ([said("loaded", 4)], {"unknown": 6})
+
+
+def test_a_strangers_flood_leaves_room_for_the_thread_that_is_asked_for_next(lab: Lab) -> None:
+    """R12: only a share of the pool is theirs while none is being created."""
+    lab.route("parent").is_busy = True
+    lab.feed(*[said(f"stranger-{number}") for number in range(_pool.POOL_MESSAGES_MAX)])
+    assert lab.router.statistics().pooled == _pool.POOL_MESSAGES_MAX // _pool.STRANGERS_SHARE
+    lab.router.begin_creation()
+    child = Recorder()
+    lab.feed(*[said("child", number) for number in range(1_000)])
+    lab.router.register("child", child)
+    assert len(child.got) == 1_000
+
+
+def test_a_sub_agent_of_which_too_much_came_early_is_heard_from_there_on(lab: Lab) -> None:
+    """R12: nobody waits for it to be whole, and it has to be closed with its parent."""
+    lab.router._pool = _pool.ProvisionalPool(messages_max=2 * _pool.STRANGERS_SHARE)
+    lab.route("parent").is_busy = True
+    agent = Recorder()
+    lab.feed(*[said("agent", number) for number in range(3)])
+    assert lab.dropped == {"evicted": 3}
+    lab.router.register("agent", agent, whole=False)
+    lab.feed(said("agent", 3))
+    assert agent.got == [said("agent", 3)]
+
+
+def test_a_thread_that_is_retired_in_the_middle_of_its_own_read_is_a_closed_one(lab: Lab) -> None:
+    """R8: what of it came in that read is not kept for anybody."""
+    lab.route("parent").is_busy = True
+
+    class Retiring(Recorder):
+        def deliver(self, messages: list[Message[Head]]) -> None:
+            lab.router.retire("late")
+
+    lab.router.register("retiring", Retiring())
+    lab.feed(said("retiring"), said("late"))
+    assert (lab.dropped, lab.router.statistics().pooled) == ({"closed": 1}, 0)
 
 
 def test_strangers_that_were_evicted_are_in_the_way_of_no_creation(lab: Lab) -> None:
     """R12: none of them can be the thread that is asked for only now."""
-    lab.router._pool = _pool.ProvisionalPool(messages_max=1)
+    lab.router._pool = _pool.ProvisionalPool(messages_max=_pool.STRANGERS_SHARE)
     lab.route("parent").is_busy = True
     lab.feed(said("one"), said("one"))
     assert lab.dropped == {"evicted": 2}

@@ -54,8 +54,9 @@ class Disturbances:
     def play_sub_agent(self, choose: Choose, tell: Tell) -> None:
         """A whole turn of an agent that a running turn has called, and a question of it.
 
-        By turns: an item names it a moment after its turn has begun (seen on 0.163), or after it has shown its status
-        (the same with ``multi_agent_v2``); or its thread's start says who called it, which no server was seen to do.
+        The first time an item names it a moment after its turn has begun (seen on 0.163); then after it has shown its
+        status (the same with ``multi_agent_v2``); then its thread's start says who called it, which no server was seen
+        to do; and so on.
         """
         parent = _one(choose, [thread for thread in self._heard() if thread.turn is not None])
         if parent is None:

@@ -4,6 +4,7 @@ How a real one announces them is in `test_real_subagents`; that ``thread/started
 which no server was seen to send.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -142,6 +143,23 @@ async def test_what_a_sub_agent_starts_itself_is_told_in_the_same_place(
         told = [event for event in heard.events if isinstance(event, SubAgentEvent) and event.agent_id == INNER]
         assert len(told) == 5
         assert not any(isinstance(event.event, SubAgentEvent) for event in told)
+        await session.close()
+
+
+async def test_a_long_chain_of_sub_agents_that_name_each_other_early_is_followed_within_the_bound(
+    autojump_clock: Any, bench: Any
+) -> None:
+    """R12: each one's early words name the next; no call goes as deep as that, and never more are followed at once."""
+    made = bench()
+    async with made.working() as (_, session):
+        scene = await stage(made, session, "session")
+        ids = [f"01a0aaaa-0000-7000-8000-{number:012x}" for number in range(200)]
+        await scene.say(*[spawned(agent, TURN, after) for agent, after in itertools.pairwise(ids)])
+        await scene.say(spawned(scene.thread_id, scene.turn.id, ids[0]))
+        assert made.connection.sub_agents == len(ids)
+        assert made.connection.router.route_failures == 0
+        assert made.connection.router.routes == 1 + SUB_AGENTS_MAX
+        await scene.end()
         await session.close()
 
 

@@ -64,7 +64,10 @@ def parents_are_left_alone(facts: Facts) -> Iterator[Violation]:
         if isinstance(record, CommandsEnded) and _is_asked(facts, "end commands", owner, index):
             continue
         if not _was_wanted(facts, owner, index, wanted, is_release=is_release):
-            what = f"turn {turn} of {owner or record.child} is interrupted" if turn else f"{owner} is stopped"
+            if turn:
+                what = f"turn {turn} of {owner or record.child} is interrupted"
+            else:
+                what = f"{owner} is released" if isinstance(record, ReleaseAsked) else f"commands of {owner} are ended"
             yield facts.violation("R7", index, f"{what}, and nobody asked for it")
 
 
