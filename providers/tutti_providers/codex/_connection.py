@@ -259,10 +259,14 @@ class Connection:
         here, and can name the next: that one waits for its turn, so that a long chain is no deep one.
         """
         self._named.append((parent, agent_id))
-        if len(self._named) == 1:
+        if len(self._named) > 1:
+            return  # whoever began goes on with it
+        try:
             while self._named:
                 self._follow(*self._named[0])
                 self._named.popleft()
+        finally:
+            self._named.clear()
 
     def _follow(self, parent: CodexThread, agent_id: str) -> None:
         if self.router.knows(agent_id):
