@@ -209,7 +209,6 @@ class WireFacts:
             self._record(ReleaseAsked(at_s=now, connection=connection, child=child))
         elif method == "thread/resume":
             self._given_up.pop(child, None)
-            self._resumed_s[child] = now
             self._loads[child] = _Load(key, self._said_in_load(child))
             self._policies.setdefault(child, [])  # from now on it is known here
             self._record(ResumeAsked(at_s=now, connection=connection, child=child))
@@ -358,7 +357,7 @@ class WireFacts:
             return
         del self._loads[child]
         if "thread" in result:
-            now = self._clock()
+            now = self._resumed_s[child] = self._clock()
             known = self._policies.setdefault(_thread_in(result), [])
             known.append(_policy_in(result, now))
             known.extend(msgspec.structs.replace(policy, since_s=now) for policy in load.said[-1:])
@@ -373,7 +372,7 @@ class WireFacts:
     def _in_force(self, source: str, since_s: float) -> list[_Policy]:
         """The source's policies at any time since then.
 
-        What it said while it was closing counts until it is loaded again, and for what was made before that.
+        What it said while it was closing counts until a load of it is answered, and for what was made before that.
         """
         known = self._policies.get(source, [])
         before = [policy for policy in known if policy.since_s < since_s]

@@ -301,7 +301,7 @@ def test_what_is_said_of_a_source_whose_load_was_refused_binds_nobody() -> None:
 
 
 def test_what_a_closing_source_said_is_over_when_it_is_loaded_again() -> None:
-    """R19: but a turn that was begun before that, and waited for its writer, may have heeded it."""
+    """R19: but not before the load is answered; and a turn that was begun before that may have heeded it."""
     bench = Bench()
     bench.open_side()
     bench.call(3, "thread/unsubscribe", threadId="src")
@@ -310,10 +310,15 @@ def test_what_a_closing_source_said_is_over_when_it_is_loaded_again() -> None:
     bench.now = 2.0
     bench.call(4, "thread/resume", threadId="src")
     bench.now = 3.0
+    assert bench.turn(5, sandboxPolicy=READ_ONLY, approvalPolicy="never").restricted
+    assert bench.turn(6).restricted
+    policy = {"approvalPolicy": "on-request", "sandbox": {"type": "workspaceWrite"}}
+    bench.read({"id": 4, "result": {"thread": {"id": "src"}, **policy}})
+    bench.now = 4.0
 
-    assert bench.turn(5, queued_s=1.5, sandboxPolicy=READ_ONLY, approvalPolicy="never").restricted
-    assert not bench.turn(6, sandboxPolicy=READ_ONLY, approvalPolicy="never").restricted
-    assert bench.turn(7).restricted
+    assert bench.turn(7, queued_s=1.5, sandboxPolicy=READ_ONLY, approvalPolicy="never").restricted
+    assert not bench.turn(8, sandboxPolicy=READ_ONLY, approvalPolicy="never").restricted
+    assert bench.turn(9, sandboxPolicy=policy["sandbox"], approvalPolicy="on-request").restricted
 
 
 @pytest.mark.parametrize(
